@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stochastic-gradient MCMC with control variates for PyMC models on large data."""
+
+from pymc_sgcv.center import Center, find_center
+from pymc_sgcv.errors import SGCVWarning
+from pymc_sgcv.idata import gradient_groups
+from pymc_sgcv.schedules import PolynomialDecay
+from pymc_sgcv.step_methods import SAGA, SGLD, SGLDCV
+from pymc_sgcv.zv import zv, zv_summary
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "SAGA",
+    "SGLD",
+    "SGLDCV",
+    "Center",
+    "PolynomialDecay",
+    "SGCVWarning",
+    "find_center",
+    "gradient_groups",
+    "zv",
+    "zv_summary",
+]

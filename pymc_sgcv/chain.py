@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One chain: its state, its buffers, and the compiled loop that moves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_sgcv.dynamics import INTEGRATORS
+from pymc_sgcv.gradients import SAGA, SAGA_BLOCKS, STANDARD, fill_table
+from pymc_sgcv.kernel import estimate, run
+from pymc_sgcv.problem import Problem
+
+
+class Divergence(FloatingPointError):
+    """A chain met a gradient or a value that is not finite."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a chain does at every iteration, the same for all chains.
+
+    Attributes
+    ----------
+    estimator
+        One of the kinds in `pymc_sgcv.gradients`.
+    integrator
+        ``"lm"`` or ``"euler"``.
+    drift, noise
+        The preconditioner A and a factor B of the injected noise's covariance: (d, d) matrices, or
+        (d,) vectors for diagonal ones.
+    center, constant
+        θ̂ and Σᵢ ℓᵢ′(θ̂), for the control variate.
+    table_dtype
+        Type of SAGA's tables.
+    """
+
+    estimator: int
+    integrator: str
+    drift: np.ndarray
+    noise: np.ndarray
+    center: np.ndarray | None = None
+    constant: np.ndarray | None = None
+    table_dtype: str = "float64"
+
+
+class Chain:
+    """State and buffers of one chain of `method` on `problem`."""
+
+    def __init__(self, problem: Problem, method: Method):
+        d = problem.size
+        self.problem, self.method = problem, method
+        self.points = np.zeros((2, d))
+        if method.center is not None:
+            self.points[1] = method.center
+        self.constant = np.zeros(d) if method.constant is None else method.constant
+        self.zeta = np.zeros(d)
+        self.iteration = 0
+        self._work = np.zeros((2, d))
+        self._scratch = [rows.scratch() for rows in problem.rows]
+        self._plates = np.stack([scratch.record for scratch in self._scratch])
+        self._tables, self._sums, self._fresh = self._make_tables()
+
+    def _make_tables(self):
+        d, estimator = self.problem.size, self.method.estimator
+        if estimator not in (SAGA, SAGA_BLOCKS):
+            return (np.zeros((1, d)),), np.zeros((1, d)), np.zeros((1, d))
+        entries = [rows.n_rows for rows in self.problem.rows]
+        largest = max(rows.batch_size for rows in self.problem.rows)
+        if estimator == SAGA_BLOCKS:
+            entries = [-(-rows.n_rows // rows.batch_size) for rows in self.problem.rows]
+            largest = 1
+        tables = tuple(np.zeros((n, d), dtype=self.method.table_dtype) for n in entries)
+        return tables, np.zeros((len(entries), d)), np.zeros((largest, d))
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Where the chain stands: the point whose gradient comes next."""
+        return self.points[0]
+
+    def start(self, theta: np.ndarray, rng: np.random.Generator, table_at=None) -> None:
+        """Begin anew at `theta`; SAGA's tables are filled at `table_at` (default: `theta`)."""
+        self.points[0] = theta
+        self.iteration = 0
+        self.zeta[:] = rng.standard_normal(len(self.zeta))
+        if self.method.estimator in (SAGA, SAGA_BLOCKS):
+            self._fill_tables(self.points[:1] if table_at is None else np.atleast_2d(table_at))
+
+    def _fill_tables(self, point: np.ndarray) -> None:
+        self._sums[:] = 0.0
+        whole = self.method.estimator == SAGA
+        for plate, rows, table, total in zip(
+            self._plates, self.problem.rows, self._tables, self._sums, strict=True
+        ):
+            fill_table(
+                plate, np.ascontiguousarray(point), 1 if whole else rows.batch_size, table, total
+            )
+
+    def set_others(self, point: dict[str, np.ndarray]) -> None:
+        """Take up values of variables that other step methods sample."""
+        self.problem.set_others(point)
+        for scratch in self._scratch:
+            scratch.set_fixed(scratch.rows.gradient.fixed_values(self.problem.others))
+
+    def _estimator_arguments(self) -> tuple:
+        return (
+            self.method.estimator,
+            self.problem.prior,
+            self._plates,
+            self.points,
+            self.constant,
+            self._tables,
+            self._sums,
+            self._fresh,
+            self._work,
+        )
+
+    def estimate(self, rng: np.random.Generator) -> np.ndarray:
+        """One estimate of the gradient where the chain stands; the chain does not move."""
+        out = np.empty(self.problem.size)
+        estimate(*self._estimator_arguments(), rng, out)
+        return out
+
+    def run(
+        self,
+        steps: np.ndarray,
+        thin: int,
+        rng: np.random.Generator,
+        draws: np.ndarray,
+        gradients: np.ndarray,
+    ) -> None:
+        """Run ``len(draws) * thin`` iterations with step sizes `steps`, recording into the arrays."""
+        method = self.method
+        done = run(
+            *self._estimator_arguments(),
+            INTEGRATORS[method.integrator],
+            method.drift,
+            method.noise,
+            self.zeta,
+            steps,
+            thin,
+            rng,
+            draws,
+            gradients,
+        )
+        self.iteration += done
+        if done < len(steps):
+            raise Divergence(self._what_diverged(steps[done], rng))
+
+    def _what_diverged(self, h: float, rng: np.random.Generator) -> str:
+        """Name the parameter that is not finite, or has the gradient that is not."""
+        bad = ~np.isfinite(self.theta)
+        if not bad.any():
+            bad = ~np.isfinite(self.estimate(rng))
+        where = self.problem.target.describe(int(np.argmax(bad))) if bad.any() else "the gradient"
+        cause = (
+            "the plain stochastic gradient is too noisy for this step: take a smaller step_size, a "
+            "larger batch_size, or SGLDCV"
+            if self.method.estimator == STANDARD
+            else "the step is too long for this posterior. Take a smaller step_size; if it was chosen "
+            "automatically, the posterior is far from Gaussian (a funnel, a parameter that the data "
+            "do not identify): write hierarchical effects non-centred, or use narrower priors"
+        )
+        return f"{where} is not finite at iteration {self.iteration} (step size {h:.3g}): {cause}."

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimators of the gradient of the log posterior from a minibatch.
+
+Each fills `out` with ĝ(θ), E ĝ(θ) = ∇ log p(θ | data). They know nothing of the dynamics that use
+them. `points` holds θ in its first row and the center θ̂ in its second.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from pymc_sgcv.native import call
+from pymc_sgcv.rows import (
+    BATCH,
+    FULL_TABLE,
+    FUNCTION,
+    N_ROWS,
+    add_batch_gradient,
+    add_row_sum,
+    choose,
+    row_of,
+)
+
+STANDARD, CONTROL_VARIATE, SAGA, SAGA_BLOCKS = range(4)
+
+
+@njit(cache=True, nogil=True)
+def add_prior_gradient(prior, points, out):
+    """Add ∇ℓ₀(θ) to `out`."""
+    call(prior[FUNCTION], points.ctypes.data, 1, 0, prior[FULL_TABLE], 0, 0, out.ctypes.data)
+
+
+@njit(cache=True, nogil=True)
+def standard(plates, points, rng, out):
+    """ℓ₀′(θ) + (N/n) Σ ℓᵢ′(θ), eq. (2) of the paper (there for −log p)."""
+    for plate in plates:
+        choose(plate, rng)
+        add_batch_gradient(plate, points, 1, out)
+
+
+@njit(cache=True, nogil=True)
+def control_variate(plates, points, constant, work, rng, out):
+    """ℓ₀′(θ) + Σᵢ ℓᵢ′(θ̂) + (1/n) Σ (1/pᵢ)(ℓᵢ′(θ) − ℓᵢ′(θ̂)), eq. (4) of the paper.
+
+    `constant` is the full sum Σᵢ ℓᵢ′(θ̂). The prior at θ̂ cancels against that in the full gradient.
+    """
+    work[:] = 0.0
+    for plate in plates:
+        choose(plate, rng)
+        add_batch_gradient(plate, points, 2, work)
+    for j in range(len(out)):
+        out[j] += constant[j] + work[0, j] - work[1, j]
+
+
+@njit(cache=True, nogil=True)
+def saga(plates, points, tables, sums, fresh, rng, out):
+    """ℓ₀′(θ) + (N/n) Σ (ℓᵢ′(θ) − αᵢ) + Σ α, then αᵢ ← ℓᵢ′(θ) for the rows seen (Dubey et al. 2016).
+
+    The table is changed only after the whole minibatch is summed: rows drawn twice stay unbiased.
+    """
+    one = np.ones(1)
+    for p in range(len(plates)):
+        plate, table, total = plates[p], tables[p], sums[p]
+        n = plate[BATCH]
+        choose(plate, rng)
+        fresh[:n] = 0.0
+        scale = plate[N_ROWS] / n
+        out += total
+        for i in range(n):
+            row = row_of(plate, i)
+            add_row_sum(plate, points[:1], row, row + 1, one, fresh[i : i + 1])
+            for j in range(len(out)):
+                out[j] += scale * (fresh[i, j] - table[row, j])
+        for i in range(n):
+            _replace(table, row_of(plate, i), fresh[i], total)
+
+
+@njit(cache=True, nogil=True)
+def saga_blocks(plates, points, tables, sums, fresh, rng, out):
+    """SAGA with one entry per fixed block of n rows: ℓ₀′(θ) + B (G_b(θ) − T_b) + Σ T."""
+    for p in range(len(plates)):
+        plate, table, total = plates[p], tables[p], sums[p]
+        b = rng.integers(0, len(table))
+        start = b * plate[BATCH]
+        fresh[0] = 0.0
+        ones = np.ones(plate[BATCH])
+        stop = min(start + plate[BATCH], plate[N_ROWS])
+        add_row_sum(plate, points[:1], start, stop, ones, fresh[:1])
+        for j in range(len(out)):
+            out[j] += len(table) * (fresh[0, j] - table[b, j]) + total[j]
+        _replace(table, b, fresh[0], total)
+
+
+@njit(cache=True, nogil=True)
+def _replace(table, row, new, total):
+    """Put `new` into a row of the table and keep the running sum of what is stored."""
+    for j in range(len(new)):
+        old = table[row, j]
+        table[row, j] = new[j]
+        total[j] += table[row, j] - old
+
+
+@njit(cache=True, nogil=True)
+def fill_table(plate, points, rows_per_entry, table, total):
+    """Fill a SAGA table at the first of `points`, one entry per `rows_per_entry` rows."""
+    ones, entry = np.ones(rows_per_entry), np.empty((1, points.shape[1]))
+    for e in range(len(table)):
+        start = e * rows_per_entry
+        entry[:] = 0.0
+        stop = min(start + rows_per_entry, plate[N_ROWS])
+        add_row_sum(plate, points[:1], start, stop, ones, entry)
+        table[e] = entry[0]
+        for j in range(len(total)):
+            total[j] += table[e, j]

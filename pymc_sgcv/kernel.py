@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sampling loop: k iterations of estimator × dynamics in one call of compiled code."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from pymc_sgcv.dynamics import langevin
+from pymc_sgcv.gradients import (
+    CONTROL_VARIATE,
+    SAGA,
+    STANDARD,
+    add_prior_gradient,
+    control_variate,
+    saga,
+    saga_blocks,
+    standard,
+)
+
+
+@njit(cache=True, nogil=True)
+def estimate(estimator, prior, plates, points, constant, tables, sums, fresh, work, rng, out):
+    """Fill `out` with the chosen estimate of the gradient at the first of `points`."""
+    out[:] = 0.0
+    add_prior_gradient(prior, points, out)
+    if estimator == STANDARD:
+        standard(plates, points, rng, out)
+    elif estimator == CONTROL_VARIATE:
+        control_variate(plates, points, constant, work, rng, out)
+    elif estimator == SAGA:
+        saga(plates, points, tables, sums, fresh, rng, out)
+    else:
+        saga_blocks(plates, points, tables, sums, fresh, rng, out)
+
+
+@njit(cache=True, nogil=True)
+def run(
+    estimator,
+    prior,
+    plates,
+    points,
+    constant,
+    tables,
+    sums,
+    fresh,
+    work,
+    integrator,
+    drift,
+    noise,
+    zeta,
+    steps,
+    thin,
+    rng,
+    draws,
+    gradients,
+):
+    """Run ``len(draws) * thin`` iterations and record every thin-th θ with the gradient there.
+
+    Returns the number of iterations that went well: fewer than asked for if a gradient or θ was
+    not finite, in which case the chain stands at the offending point.
+    """
+    theta, gradient = points[0], np.empty(points.shape[1])
+    k = 0
+    for r in range(len(draws)):
+        for t in range(thin):
+            estimate(
+                estimator, prior, plates, points, constant, tables, sums, fresh, work, rng, gradient
+            )
+            if not np.isfinite(gradient.sum()):
+                return k
+            if t == thin - 1:
+                draws[r] = theta
+                gradients[r] = gradient
+            langevin(theta, gradient, steps[k], integrator, drift, noise, zeta, work, rng)
+            k += 1
+    return k

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses and calls through them, inside numba code.
+
+The compiled gradient of a model is reached by its address, with a C signature that is the same for
+every model. So the sampling loop does not depend on the model: it is compiled once, cached on disk,
+and no model ever waits for it again.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+ARGUMENTS = types.intp, types.intp, types.intp, types.intp, types.intp, types.intp, types.intp
+"""points, number of points, weights, argument table, first row, number of rows, output."""
+
+
+@intrinsic
+def pointer(typingctx, address):
+    """The address as a pointer, for ``numba.carray``."""
+
+    def codegen(context, builder, signature, args):
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.intp), codegen
+
+
+@intrinsic
+def call(typingctx, function, thetas, m, weights, arguments, start, n, out):
+    """Call the gradient at address `function`; it adds to the (m, d) array at address `out`."""
+
+    def codegen(context, builder, signature, args):
+        word = context.get_value_type(types.intp)
+        kind = ir.FunctionType(ir.VoidType(), [word] * len(ARGUMENTS))
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, *ARGUMENTS), codegen
+
+
+@intrinsic
+def prefetch(typingctx, address):
+    """Ask the processor to bring the cache line at `address` closer."""
+
+    def codegen(context, builder, signature, args):
+        byte, flag = cgutils.voidptr_t, ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, keep, data = (ir.Constant(flag, value) for value in (0, 2, 1))
+        builder.call(function, [builder.inttoptr(args[0], byte), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), codegen

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Step sizes that change with the iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class PolynomialDecay:
+    """Step sizes hₖ = a (b + k)^−γ (Welling & Teh 2011).
+
+    Examples
+    --------
+    >>> PolynomialDecay(a=0.1, b=1.0, gamma=0.5)(3)
+    0.05
+    """
+
+    a: float
+    b: float
+    gamma: float
+
+    def __post_init__(self):
+        if not (self.a > 0 and self.b > 0 and self.gamma >= 0):
+            raise ValueError(
+                f"PolynomialDecay needs a > 0, b > 0 and gamma >= 0, not {self.a, self.b, self.gamma}."
+            )
+
+    def __call__(self, k):
+        """The step size of iteration k (a number or an array)."""
+        return self.a * (self.b + k) ** -self.gamma
+
+
+def step_sizes(schedule: float | Callable, first: int, n: int) -> np.ndarray:
+    """The step sizes of iterations first, …, first + n − 1."""
+    if not callable(schedule):
+        return np.full(n, float(schedule))
+    steps = np.array([float(schedule(k)) for k in range(first, first + n)])
+    if not (np.isfinite(steps).all() and (steps > 0).all()):
+        bad = first + int(np.argmin(np.where(np.isfinite(steps), steps, -np.inf)))
+        raise ValueError(f"The step size schedule gives {schedule(bad)!r} at iteration {bad}.")
+    return steps
+
+
+def check_step_size(step_size: float | str | Callable) -> None:
+    """Refuse what is neither ``"auto"``, a positive number nor a callable."""
+    if callable(step_size) or (isinstance(step_size, str) and step_size == "auto"):
+        return
+    number = isinstance(step_size, int | float | np.number) and not isinstance(step_size, bool)
+    if not number or not np.isfinite(step_size) or step_size <= 0:
+        raise ValueError(
+            f'step_size must be "auto", a positive number or a callable, not {step_size!r}.'
+        )
