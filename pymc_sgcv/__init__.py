@@ -4,6 +4,7 @@
 from pymc_sgcv.center import Center, find_center
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.idata import gradient_groups
+from pymc_sgcv.sampling import sample
 from pymc_sgcv.schedules import PolynomialDecay
 from pymc_sgcv.step_methods import SAGA, SGLD, SGLDCV
 from pymc_sgcv.zv import zv, zv_summary
@@ -19,6 +20,7 @@ __all__ = [
     "SGCVWarning",
     "find_center",
     "gradient_groups",
+    "sample",
     "zv",
     "zv_summary",
 ]

@@ -11,8 +11,8 @@ import numpy as np
 import pymc as pm
 from pymc.initial_point import make_initial_point_fn
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from threadpoolctl import threadpool_limits
 
+from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.chain import Chain, Method
 from pymc_sgcv.curvature import coordinate_scales, covariance_factor, diagonal_scales
 from pymc_sgcv.errors import SGCVWarning
@@ -81,8 +81,8 @@ def find_center(
 ) -> Center:
     """Find a centering point near the posterior mode of a minibatched model.
 
-    Minibatch ascent with decreasing steps and averaged iterates, until the gradient can no longer be
-    told from its noise; then Newton steps with full gradients and a curvature from gradient
+    Minibatch ascent with decreasing steps and averaged iterates, until the gradient can no longer
+    be told from its noise; then Newton steps with full gradients and a curvature from gradient
     differences, until θ̂ is within a fraction of a posterior standard deviation of the mode.
 
     Parameters
@@ -132,7 +132,7 @@ def center_near(
     progressbar: bool = False,
 ) -> Center:
     """`find_center` for a problem that is already compiled, from the flat point `theta`."""
-    with threadpool_limits(1), _progress(progressbar) as report:
+    with one_blas_thread(), _progress(progressbar) as report:
         search = _Search(problem, theta, rng, report)
         search.ascend(_OPTIMIZERS[method], step_size, passes)
         if polish:
@@ -141,9 +141,9 @@ def center_near(
     if polish and not center.converged:
         warnings.warn(
             f"The centering point is {center.distance:.1f} posterior standard deviations (Newton "
-            f"decrement, {problem.size} parameters) from the mode: the control variate will be noisy. "
-            "Give better starting values, more passes to find_center, or check that the posterior has "
-            "one mode and no flat directions.",
+            f"decrement, {problem.size} parameters) from the mode: the control variate will be "
+            "noisy. Give better starting values, more passes to find_center, or check that the "
+            "posterior has one mode and no flat directions.",
             SGCVWarning,
             stacklevel=3,
         )
@@ -152,7 +152,7 @@ def center_near(
 
 def center_at(problem: Problem, theta: np.ndarray, factor: np.ndarray | None = None) -> Center:
     """The Center at a given point: full gradient and curvature there, no search."""
-    with threadpool_limits(1):
+    with one_blas_thread():
         search = _Search(problem, theta, np.random.default_rng(0), lambda *_: None)
         search.factor = factor
         return search.finish()
@@ -231,8 +231,8 @@ class _Search:
             name = self.problem.target.describe(int(np.argmax(bad)))
             raise ValueError(
                 f"The gradient of the log posterior with respect to {name} is not finite at the "
-                "starting point. Give starting values inside the support (initval=...), or check the "
-                "data for impossible observations."
+                "starting point. Give starting values inside the support (initval=...), or check "
+                "the data for impossible observations."
             )
 
     def _partial_gradient(self, budget: float) -> Callable[[np.ndarray], np.ndarray]:

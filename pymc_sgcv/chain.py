@@ -130,7 +130,7 @@ class Chain:
         draws: np.ndarray,
         gradients: np.ndarray,
     ) -> None:
-        """Run ``len(draws) * thin`` iterations with step sizes `steps`, recording into the arrays."""
+        """Run ``len(draws) * thin`` iterations with step sizes `steps` and record them."""
         method = self.method
         done = run(
             *self._estimator_arguments(),
@@ -158,8 +158,9 @@ class Chain:
             "the plain stochastic gradient is too noisy for this step: take a smaller step_size, a "
             "larger batch_size, or SGLDCV"
             if self.method.estimator == STANDARD
-            else "the step is too long for this posterior. Take a smaller step_size; if it was chosen "
-            "automatically, the posterior is far from Gaussian (a funnel, a parameter that the data "
-            "do not identify): write hierarchical effects non-centred, or use narrower priors"
+            else "the step is too long for this posterior. Take a smaller step_size; if it was "
+            "chosen "
+            "automatically, the posterior is far from Gaussian (a funnel, a parameter that the "
+            "data do not identify): write hierarchical effects non-centred, or use narrower priors"
         )
         return f"{where} is not finite at iteration {self.iteration} (step size {h:.3g}): {cause}."

@@ -48,7 +48,7 @@ class Gradient:
     keep_alive: object
 
     def arguments(self, rows: Sequence[np.ndarray], fixed: Sequence[np.ndarray]) -> np.ndarray:
-        """The argument table: address and row bytes of each row array, address and shape of the rest."""
+        """The argument table: address and row bytes of row arrays; address, shape of the rest."""
         table: list[int] = []
         for array in rows:
             table += [array.ctypes.data, array.strides[0]]

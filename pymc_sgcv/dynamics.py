@@ -6,8 +6,8 @@ With drift matrix A and noise factor B (BBᵀ = A unless gradient noise is compe
 Euler (the paper)        θ ← θ + (h/2) A ĝ + √h B ζₖ
 Leimkuhler–Matthews      θ ← θ + (h/2) A ĝ + √h B (ζₖ + ζₖ₋₁)/2
 
-Euler's stationary variance on a Gaussian is 1/(1 − h/4) too large in whitened coordinates; averaging
-two successive noises removes that error at no cost (Leimkuhler & Matthews 2013).
+Euler's stationary variance on a Gaussian is 1/(1 − h/4) too large in whitened coordinates;
+averaging two successive noises removes that error at no cost (Leimkuhler & Matthews 2013).
 """
 
 from __future__ import annotations

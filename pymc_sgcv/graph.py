@@ -43,7 +43,8 @@ def rebuild(
 ) -> list[Variable]:
     """Copy the graph of `outputs` with `replace` applied, re-making every node downstream of it.
 
-    Variables in `stop` (free random variables) are kept as they are; minibatch scaling is unwrapped.
+    Variables in `stop` (free random variables) are kept as they are; minibatch scaling is
+    unwrapped.
     """
     new = dict(replace)
     new.update((variable, variable) for variable in stop)

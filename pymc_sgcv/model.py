@@ -196,7 +196,8 @@ def _refuse_minibatch_outside_likelihoods(model: pm.Model) -> None:
         for variable in variables:
             if _minibatch_nodes([variable], blockers=[*free, *observed]):
                 raise ValueError(
-                    f"{kind} '{variable.name}' depends on a pm.Minibatch: its value would be that of "
+                    f"{kind} '{variable.name}' depends on a pm.Minibatch: its value would be "
+                    "that of "
                     "other random rows than the draw's. Use the expression without wrapping it in "
                     f"pm.{kind}, or declare the model on the full data and pass batch_size to the "
                     "step method."
@@ -204,8 +205,8 @@ def _refuse_minibatch_outside_likelihoods(model: pm.Model) -> None:
     for variable in free:
         if _minibatch_nodes([variable], blockers=[rv for rv in free if rv is not variable]):
             raise ValueError(
-                f"The prior of '{variable.name}' depends on a pm.Minibatch; only observed variables "
-                "may. Compute what the prior needs from the full data."
+                f"The prior of '{variable.name}' depends on a pm.Minibatch; only observed "
+                "variables may. Compute what the prior needs from the full data."
             )
 
 
@@ -257,7 +258,8 @@ def _minibatch_leaves(rv, value, nodes) -> tuple[Variable, dict[Variable, Variab
     rngs = {node.inputs[-1] for node in nodes}
     if len(rngs) > 1:
         raise ValueError(
-            f"Observed variable '{rv.name}' mixes {len(rngs)} pm.Minibatch calls, each of which draws "
+            f"Observed variable '{rv.name}' mixes {len(rngs)} pm.Minibatch calls, each of which "
+            "draws "
             "different rows, so predictors and outcomes do not belong together. Put all the arrays "
             "in one call: xb, yb = pm.Minibatch(X, y, batch_size=n)."
         )
@@ -299,9 +301,10 @@ def _check_total_size(rv: TensorVariable, n_rows: int) -> None:
 def _refuse_total_size_without_minibatch(rv: TensorVariable) -> None:
     if _total_size(rv):
         raise ValueError(
-            f"Observed variable '{rv.name}' has total_size but no pm.Minibatch, so its rows cannot be "
-            "drawn. Wrap its data in pm.Minibatch, or drop total_size and pass batch_size to the step "
-            "method."
+            f"Observed variable '{rv.name}' has total_size but no pm.Minibatch, so its rows "
+            "cannot be "
+            "drawn. Wrap its data in pm.Minibatch, or drop total_size and pass batch_size to the "
+            "step method."
         )
 
 

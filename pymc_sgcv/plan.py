@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.center import DENSE_LIMIT, Center, center_at, center_near, unconstrained
 from pymc_sgcv.chain import Method
 from pymc_sgcv.errors import SGCVWarning
@@ -19,7 +19,7 @@ from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
 from pymc_sgcv.problem import Problem
 from pymc_sgcv.tuning import Tuning, auto_thin, choose, gradient_noise, pilot
 
-_log = logging.getLogger("pymc_sgcv")
+_log = logging.getLogger("pymc.sgcv")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,18 @@ class Plan:
         zeta = rng.standard_normal(len(factor))
         return factor * zeta if factor.ndim == 1 else factor @ zeta
 
+    def attributes(self) -> dict[str, float]:
+        """The chosen values, for the attributes of the result."""
+        chosen = {"thin": self.thin, "setup_seconds": self.seconds}
+        if not callable(self.step_size):
+            chosen["step_size"] = float(self.step_size)
+        if self.center is not None:
+            chosen["center_distance"] = self.center.distance
+        if self.tuning is not None:
+            chosen["predicted_sd_error"] = self.tuning.inflation
+            chosen["gradient_noise_share"] = self.tuning.noise_share
+        return chosen
+
     def summary(self) -> str:
         """One line for the log."""
         step = "a schedule" if callable(self.step_size) else f"{self.step_size:.3g}"
@@ -85,7 +97,7 @@ def make_plan(
     automatic = isinstance(settings.step_size, str)
     needs_center = estimator == CONTROL_VARIATE or center is not None
     needs_center = needs_center or automatic or isinstance(settings.preconditioner, str)
-    with threadpool_limits(1):
+    with one_blas_thread():
         if needs_center:
             center = _resolve_center(problem, center, settings, rng)
         plan = _decide(problem, estimator, settings, center, given, rng)
@@ -141,8 +153,8 @@ def _resolve_center(problem: Problem, center, settings: Settings, rng) -> Center
     if isinstance(center, Center):
         if center.theta.shape != (problem.size,):
             raise ValueError(
-                f"center has {center.theta.size} unconstrained parameters, the model has {problem.size}: "
-                "it belongs to another model."
+                f"center has {center.theta.size} unconstrained parameters, the model has "
+                f"{problem.size}: it belongs to another model."
             )
         found = center_at(problem, center.theta, center.factor)
     elif isinstance(center, Mapping):
@@ -235,7 +247,8 @@ def _warn_if_too_noisy(problem, estimator, tuning: Tuning, settings: Settings) -
     if tuning.inflation > settings.target_bias:
         growth = tuning.inflation / settings.target_bias
         warnings.warn(
-            f"Gradient noise will make posterior standard deviations about {100 * tuning.inflation:.0f} % "
+            f"Gradient noise will make posterior standard deviations about "
+            f"{100 * tuning.inflation:.0f} % "
             f"wrong, more than target_bias={settings.target_bias:.2g}. Use a batch_size about "
             f"{growth:.1f} times as large ({int(np.ceil(growth * problem.batch_rows))} rows).",
             SGCVWarning,

@@ -72,9 +72,11 @@ def _refusal(plate: Plate) -> str:
     ]
     return (
         f"The rows of observed variable '{plate.name}' cannot be identified: its log-likelihood at "
-        f"some rows of the data ({', '.join(names)}) is not that of these rows alone. Every array of "
+        f"some rows of the data ({', '.join(names)}) is not that of these rows alone. Every "
+        "array of "
         "observations must have them along its first axis, rows must not depend on each other "
-        "(centre or scale predictors before the model), and no parameter may be as long as the data."
+        "(centre or scale predictors before the model), and no parameter may be as long as the "
+        "data."
     )
 
 

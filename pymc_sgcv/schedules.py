@@ -26,7 +26,8 @@ class PolynomialDecay:
     def __post_init__(self):
         if not (self.a > 0 and self.b > 0 and self.gamma >= 0):
             raise ValueError(
-                f"PolynomialDecay needs a > 0, b > 0 and gamma >= 0, not {self.a, self.b, self.gamma}."
+                f"PolynomialDecay needs a > 0, b > 0 and gamma >= 0, not "
+                f"{self.a, self.b, self.gamma}."
             )
 
     def __call__(self, k):

@@ -12,6 +12,7 @@ from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator
 
+from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.center import Center
 from pymc_sgcv.chain import Chain
 from pymc_sgcv.dynamics import INTEGRATORS
@@ -65,7 +66,7 @@ class StochasticGradientStep(BlockedStep):
         """Whether other step methods sample some of the model's variables."""
         return len(self.vars) < len(self.model.value_vars)
 
-    def _build_problem(self) -> None:
+    def _build_problem(self, proven: bool = False) -> None:
         by_name = {v.name: v for v in self.model.value_vars}
         self._problem = Problem(
             self.model,
@@ -74,6 +75,7 @@ class StochasticGradientStep(BlockedStep):
             self.settings.subsampling,
             self.settings.weights,
             self._compile_kwargs,
+            proven=proven,
         )
         if self.shared:
             self._problem.set_others(self.model.initial_point(random_seed=0))
@@ -82,7 +84,7 @@ class StochasticGradientStep(BlockedStep):
     def problem(self) -> Problem:
         """The compiled model; built again after unpickling."""
         if self._problem is None:
-            self._build_problem()
+            self._build_problem(proven=True)
         return self._problem
 
     def _make_plan(self) -> Plan:
@@ -131,7 +133,7 @@ class StochasticGradientStep(BlockedStep):
         chain.start(self.start_of(point, rng), rng, None if center is None else center.theta)
 
     def step(self, point):
-        """Run `thin` iterations; return the last point whose gradient was taken, and that gradient."""
+        """Run `thin` iterations; return the last point with a gradient, and that gradient."""
         if self._chain is None or not self.started:
             self._begin_or_resume(point)
         chain, thin = self._chain, self.plan.thin
@@ -140,7 +142,8 @@ class StochasticGradientStep(BlockedStep):
             chain.set_others(point)
         steps = step_sizes(self.plan.step_size, chain.iteration, n)
         draw, gradient = np.empty((1, self.problem.size)), np.empty((1, self.problem.size))
-        chain.run(steps, n, self.rng, draw, gradient)
+        with one_blas_thread():
+            chain.run(steps, n, self.rng, draw, gradient)
         if self.shared:  # the other variables move before the next update: take this one back
             chain.points[0] = draw[0]
         self.iteration, self.theta, self.zeta = chain.iteration, chain.points[0], chain.zeta
@@ -313,7 +316,8 @@ class SAGA(StochasticGradientStep):
     r"""SAGA Langevin dynamics: a table of past gradients as control variate (Dubey et al. 2016).
 
     .. math:: \hat g(\theta) = \ell_0'(\theta) + \frac{N}{n} \sum_{i \in S}
-              (\ell_i'(\theta) - \alpha_i) + \sum_i \alpha_i, \quad \alpha_i \leftarrow \ell_i'(\theta)
+              (\ell_i'(\theta) - \alpha_i) + \sum_i \alpha_i, \quad \alpha_i \leftarrow
+              \ell_i'(\theta)
 
     Parameters
     ----------
@@ -367,7 +371,8 @@ class SAGA(StochasticGradientStep):
             raise ValueError(f'table_dtype must be "float64" or "float32", not {table_dtype!r}.')
         if table == "blocks" and subsampling not in (None, "block"):
             raise ValueError(
-                f'table="blocks" draws fixed blocks of the shuffled data: subsampling={subsampling!r} '
+                f'table="blocks" draws fixed blocks of the shuffled data: '
+                f"subsampling={subsampling!r} "
                 "does not apply. Leave subsampling out."
             )
         settings = _settings(
@@ -400,7 +405,8 @@ def _settings(
         raise ValueError(f"target_bias must lie between 0 and 1, not {target_bias!r}.")
     if weights is not None and subsampling not in (None, "iid"):
         raise ValueError(
-            f'weights need rows drawn independently: subsampling must be "iid", not {subsampling!r}.'
+            f'weights need rows drawn independently: subsampling must be "iid", not '
+            f"{subsampling!r}."
         )
     return Settings(
         step_size=step_size,
@@ -431,6 +437,7 @@ def _refuse_sharing(name: str, model, vars) -> None:
     if left:
         names = ", ".join(sorted(f"'{model.values_to_rvs[v].name}'" for v in left))
         raise ValueError(
-            f"{name.upper()} fixes its control variate on all the variables of the model, so it cannot "
+            f"{name.upper()} fixes its control variate on all the variables of the model, so it "
+            "cannot "
             f"leave {names} to another step method. Sample all variables with it, or use SGLD."
         )

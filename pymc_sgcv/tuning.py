@@ -2,9 +2,9 @@
 """Choose preconditioner, center and step size from a short pilot run.
 
 In coordinates whitened by the posterior covariance FFᵀ one step size fits every model. What limits
-it is the gradient noise: with Leimkuhler–Matthews and noise of variance v in a whitened direction the
-stationary variance is 1 + (h/4) v / (1 − h/4). Most of that is taken out of the injected noise again;
-h is as long as what may remain allows.
+it is the gradient noise: with Leimkuhler–Matthews and noise of variance v in a whitened direction
+the stationary variance is 1 + (h/4) v / (1 − h/4). Most of that is taken out of the injected noise
+again; h is as long as what may remain allows.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def pilot(
 ) -> tuple[Center, np.ndarray]:
     """Refine the center and the covariance factor with short control-variate chains.
 
-    The gradients of the pilot are regressed on its draws: the slope is minus the inverse covariance,
-    its root the posterior mean, both far sharper than the draws' own moments. Returns the new center
-    and the pilot's draws.
+    The gradients of the pilot are regressed on its draws: the slope is minus the inverse
+    covariance, its root the posterior mean, both far sharper than the draws' own moments. Returns
+    the new center and the pilot's draws.
     """
     draws = center.theta[None]
     for _ in range(rounds):
@@ -89,8 +89,8 @@ def _pilot_chain(problem: Problem, center: Center, rng: np.random.Generator):
             continue
         return draws[n // 5 :], gradients[n // 5 :]
     raise Divergence(
-        "The pilot run diverged at every step size tried: the posterior is too far from log-concave "
-        "around its mode, or improper. Check the priors, or use NUTS on this model."
+        "The pilot run diverged at every step size tried: the posterior is too far from "
+        "log-concave around its mode, or improper. Check the priors, or use NUTS on this model."
     )
 
 

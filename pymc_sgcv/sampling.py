@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sample`: the step methods of ``pm.sample``, chains as threads over one copy of the data."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import numpy as np
+import pymc as pm
+from pymc.initial_point import make_initial_point_fns_per_chain
+from pymc.stats.convergence import log_warnings, run_convergence_checks
+from pymc.util import get_random_generator
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from pymc_sgcv import _arviz
+from pymc_sgcv._arviz import Container
+from pymc_sgcv.blas import one_blas_thread
+from pymc_sgcv.chain import Chain
+from pymc_sgcv.idata import to_idata_groups
+from pymc_sgcv.posterior import check_names, constant_data, named_dataset, posterior_group
+from pymc_sgcv.schedules import step_sizes
+from pymc_sgcv.step_methods import SGLDCV, StochasticGradientStep
+
+_log = logging.getLogger("pymc.sgcv")
+_BLOCK_SECONDS = 0.1
+"""How long compiled code runs before it looks up: progress and Ctrl-C wait no longer."""
+
+
+def sample(
+    draws: int = 1000,
+    *,
+    tune: int | None = None,
+    chains: int | None = None,
+    cores: int | None = None,
+    step: StochasticGradientStep | None = None,
+    random_seed=None,
+    progressbar: bool = True,
+    initvals: Mapping | Sequence[Mapping] | None = None,
+    var_names: Sequence[str] | None = None,
+    discard_tuned_samples: bool = True,
+    compute_convergence_checks: bool = True,
+    model: pm.Model | None = None,
+) -> Container:
+    """Draw from the posterior of a large-data model; arguments as in ``pm.sample``.
+
+    The draws are those of ``pm.sample(step=step)`` with the same seed, whatever the cores, without
+    its cost per draw: each chain is a thread that stays in compiled code.
+
+    Parameters
+    ----------
+    draws
+        Recorded draws per chain, after tuning. The step method's ``thin`` says how many iterations
+        there are to a draw.
+    tune
+        Draws to discard at the start (default 200: chains start near the posterior).
+    chains, cores
+        Number of chains, and of threads that run them.
+    step
+        A step method of this package for all variables; ``SGLDCV()`` by default.
+    random_seed
+        Decides the draws, for one thread or many.
+    progressbar
+        Whether to show progress per chain.
+    initvals
+        Starting values, where the step method has no center.
+    var_names
+        Variables and Deterministics to store; all by default.
+    discard_tuned_samples
+        If False, warmup groups are kept.
+    compute_convergence_checks
+        Whether to run PyMC's convergence checks and log what they find.
+    model
+        The model; default: from the context.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        With the groups ``posterior``, ``sample_stats``, ``gradient``, ``unconstrained_posterior``.
+        Interrupted by Ctrl-C, it holds what was sampled until then.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     idata = sg.sample(2000, random_seed=1)
+    """
+    model = pm.modelcontext(model)
+    names = check_names(model, var_names)
+    _check_counts(draws=draws, tune=tune, chains=chains, cores=cores)
+    cores = cores or min(4, os.cpu_count() or 1)
+    chains = chains or max(2, cores)
+    step = _checked_step(step, model, progressbar)
+    tune = step.default_tune_steps if tune is None else tune
+    rngs = get_random_generator(random_seed).spawn(chains)
+    seeds = [rng.integers(2**30) for rng in rngs]  # as pm.sample does, for the same draws
+    step.refresh()
+    runs = _prepare(step, rngs, _initial_points(step, initvals, seeds), draws, tune)
+    began = time.perf_counter()
+    _run_all(step, runs, min(cores, chains), progressbar)
+    seconds = time.perf_counter() - began
+    idata = _package(step, runs, names, tune, seconds, discard_tuned_samples)
+    if compute_convergence_checks:
+        log_warnings(run_convergence_checks(idata, model))
+    return idata
+
+
+def _check_counts(**counts) -> None:
+    for name, value in counts.items():
+        least = 0 if name == "tune" else 1
+        if value is not None and (not isinstance(value, int | np.integer) or value < least):
+            raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+
+
+def _checked_step(step, model: pm.Model, progressbar: bool) -> StochasticGradientStep:
+    if step is None:
+        return SGLDCV(model=model, progressbar=progressbar)
+    if not isinstance(step, StochasticGradientStep):
+        raise TypeError(
+            f"step must be one of this package's step methods, not {type(step).__name__}. Use "
+            "pm.sample for other step methods and for compound steps."
+        )
+    if step.shared:
+        raise ValueError("step leaves variables to other step methods: sample with pm.sample.")
+    if step.model is not model:
+        raise ValueError("step was built for another model than the one in context.")
+    return step
+
+
+def _initial_points(step: StochasticGradientStep, initvals, seeds: Sequence[int]) -> list:
+    if step.plan.center is not None:
+        return [{} for _ in seeds]
+    functions = make_initial_point_fns_per_chain(
+        model=step.model, overrides=initvals, jitter_rvs=set(), chains=len(seeds)
+    )
+    return [function(seed) for function, seed in zip(functions, seeds, strict=True)]
+
+
+class _Run:
+    """One chain's work: what is asked for, what is done, where it is stored."""
+
+    def __init__(self, step, chain: Chain, rng, point, draws: int, tune: int):
+        self.step, self.chain, self.rng, self.point = step, chain, rng, point
+        self.total, self.done = draws + tune, 0
+        d = step.problem.size
+        self.draws, self.gradients = np.empty((self.total, d)), np.empty((self.total, d))
+        self.steps = np.empty(self.total)
+
+    def work(self, stop: threading.Event) -> None:
+        """Run to the end, in blocks short enough to notice `stop`."""
+        self.step.begin(self.chain, self.point, self.rng)
+        block, thin = 1, self.step.plan.thin
+        while self.done < self.total and not stop.is_set():
+            n = min(block, self.total - self.done)
+            part = slice(self.done, self.done + n)
+            steps = step_sizes(self.step.plan.step_size, self.chain.iteration, n * thin)
+            began = time.perf_counter()
+            self.chain.run(steps, thin, self.rng, self.draws[part], self.gradients[part])
+            self.steps[part] = steps[thin - 1 :: thin]
+            self.done += n
+            taken = time.perf_counter() - began
+            block = int(np.clip(n * _BLOCK_SECONDS / max(taken, 1e-6), 1, 4 * n))
+
+
+def _prepare(step, rngs, points, draws: int, tune: int) -> list[_Run]:
+    return [
+        _Run(step, step.make_chain(), rng, point, draws, tune)
+        for rng, point in zip(rngs, points, strict=True)
+    ]
+
+
+def _run_all(step, runs: list[_Run], cores: int, progressbar: bool) -> None:
+    """Run all chains in threads; an error in one stops the others and is raised."""
+    stop = threading.Event()
+    with one_blas_thread(), ThreadPoolExecutor(cores) as pool, _bars(progressbar) as bars:
+        tasks = [bars.add_task("", total=run.total, chain=i, speed=0) for i, run in enumerate(runs)]
+        futures = [pool.submit(run.work, stop) for run in runs]
+        began = time.perf_counter()
+        try:
+            waiting = set(futures)
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.2)
+                _show(bars, tasks, runs, step.plan.thin, time.perf_counter() - began)
+                if any(future.exception() for future in done):
+                    break
+        except KeyboardInterrupt:
+            _log.warning("Sampling was interrupted: returning the draws made so far.")
+        finally:
+            stop.set()
+    for future in futures:
+        if future.exception() is not None:
+            raise future.exception()
+
+
+def _bars(show: bool) -> Progress:
+    return Progress(
+        TextColumn("Chain {task.fields[chain]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("draws, {task.fields[speed]:,.0f} iterations/s"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        disable=not show,
+    )
+
+
+def _show(bars: Progress, tasks, runs: list[_Run], thin: int, seconds: float) -> None:
+    for task, run in zip(tasks, runs, strict=True):
+        bars.update(task, completed=run.done, speed=run.done * thin / max(seconds, 1e-9))
+
+
+def _package(step, runs, names, tune: int, seconds: float, discard_tuned: bool) -> Container:
+    """The container: all chains cut to the length that every one of them reached."""
+    length = min(run.done for run in runs)
+    parts = {"": slice(min(tune, length), length)}
+    if not discard_tuned:
+        parts["warmup_"] = slice(0, min(tune, length))
+    if parts[""].start == parts[""].stop:
+        raise KeyboardInterrupt("Sampling was interrupted before the first draw after tuning.")
+    groups = {}
+    for prefix, part in parts.items():
+        if part.stop > part.start:
+            groups |= {prefix + k: v for k, v in _groups(step, runs, names, part).items()}
+    attrs = _attributes(step, tune, seconds)
+    groups["posterior"].attrs.update(attrs)
+    groups["sample_stats"].attrs.update(attrs)
+    groups["constant_data"] = constant_data(step.model)
+    return _arviz.new_container(groups)
+
+
+def _groups(step, runs: list[_Run], names, part: slice) -> dict:
+    target = step.problem.target
+    draws = np.stack([run.draws[part] for run in runs])
+    gradients = np.stack([run.gradients[part] for run in runs])
+    posterior = posterior_group(target, draws, names)
+    stats = {"step_size": np.stack([run.steps[part] for run in runs])}
+    groups = to_idata_groups(target.unflatten(gradients), target.unflatten(draws), posterior)
+    return {
+        "posterior": posterior,
+        "sample_stats": named_dataset(step.model, stats),
+        **groups,
+    }
+
+
+def _attributes(step, tune: int, seconds: float) -> dict:
+    from pymc_sgcv import __version__
+
+    return {
+        "inference_library": "pymc_sgcv",
+        "inference_library_version": __version__,
+        "sampling_time": seconds,
+        "tuning_steps": tune,
+        "step_method": step.name,
+        **step.plan.attributes(),
+    }
