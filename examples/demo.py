@@ -69,7 +69,8 @@ def draw_figure(idata, beta: np.ndarray) -> None:
     )
     right.axhline(0, color="0.5", lw=1)
     right.set(xlabel="predictor", ylabel="coefficient − truth")
-    right.legend()
+    right.legend(loc="lower left")
+    right.xaxis.get_major_locator().set_params(integer=True)
     fig.savefig(FIGURE, dpi=120)
 
 

@@ -20,6 +20,7 @@ from pymc_sgcv.gradients import STANDARD
 from pymc_sgcv.model import Target
 from pymc_sgcv.optimizers import ADAM, SGD, ascend
 from pymc_sgcv.problem import Problem
+from pymc_sgcv.xoshiro import seeded
 
 DENSE_LIMIT = 400
 """Up to this many parameters the covariance is dense, above it is diagonal."""
@@ -167,6 +168,8 @@ def unconstrained(target: Target, point: Mapping[str, np.ndarray]) -> np.ndarray
         raise ValueError(
             f"center names {unknown}, which are not free variables of the model: {sorted(known)}."
         )
+    if not point:
+        return target.flatten(target.start)
     overrides = {name: np.asarray(value, dtype=float) for name, value in point.items()}
     for p in target.parameters:
         if p.rv_name in overrides and not np.isfinite(overrides[p.rv_name]).all():
@@ -176,18 +179,6 @@ def unconstrained(target: Target, point: Mapping[str, np.ndarray]) -> np.ndarray
         name = target.describe(int(np.argmax(~np.isfinite(theta))))
         raise ValueError(f"center is outside the support of the prior: {name} is not finite.")
     return theta
-
-
-def constrained(target: Target, theta: np.ndarray) -> dict[str, np.ndarray]:
-    """Values by variable name on the model's own scale."""
-    model = target.model
-    rvs = [model.values_to_rvs[value] for value in target.values]
-    graphs = model.replace_rvs_by_values(rvs)
-    function = model.compile_fn(
-        graphs, inputs=list(target.values), mode="FAST_COMPILE", on_unused_input="ignore"
-    )
-    values = function({k: np.asarray(v) for k, v in target.unflatten(theta).items()})
-    return {rv.name: np.asarray(v) for rv, v in zip(rvs, values, strict=True)}
 
 
 class _progress:
@@ -254,6 +245,7 @@ class _Search:
         self.report("minibatch steps", 0.0)
         chain = Chain(self.problem, Method(STANDARD, "euler", np.ones(1), np.ones(1)))
         chain.points[0] = self.theta
+        random = seeded(self.rng)
         scale = self._scales()
         if kind == ADAM:  # one unit of information, at most the unconstrained scale's own unit
             scale = np.minimum(scale * np.sqrt(self.problem.n_rows), 1.0)
@@ -264,7 +256,7 @@ class _Search:
             for window in range(min(windows, 100)):
                 steps = self._steps(kind, h, step_size, phase * windows + window)
                 fine = ascend(
-                    kind, chain._estimator_arguments(), scale, steps, moments, self.rng, *means
+                    kind, *chain.estimator_arguments()[1:4], scale, steps, moments, random, *means
                 )
                 self.passes += _WINDOW * rate
                 if not fine:
@@ -331,7 +323,7 @@ class _Search:
         distance = self._distance(gradient)
         self.report("done", 1.0)
         return Center(
-            point=constrained(self.problem.target, self.theta),
+            point=self.problem.constrained(self.theta),
             theta=self.theta,
             gradient=gradient,
             likelihood_gradient=likelihood,

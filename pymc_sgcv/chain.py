@@ -9,8 +9,9 @@ import numpy as np
 
 from pymc_sgcv.dynamics import INTEGRATORS
 from pymc_sgcv.gradients import SAGA, SAGA_BLOCKS, STANDARD, fill_table
-from pymc_sgcv.kernel import estimate, run
+from pymc_sgcv.kernel import estimate, pair_differences, run
 from pymc_sgcv.problem import Problem
+from pymc_sgcv.xoshiro import seeded
 
 
 class Divergence(FloatingPointError):
@@ -56,6 +57,7 @@ class Chain:
             self.points[1] = method.center
         self.constant = np.zeros(d) if method.constant is None else method.constant
         self.zeta = np.zeros(d)
+        self.random = np.zeros(4, dtype=np.uint64)
         self.iteration = 0
         self._work = np.zeros((2, d))
         self._scratch = [rows.scratch() for rows in problem.rows]
@@ -84,6 +86,7 @@ class Chain:
         self.points[0] = theta
         self.iteration = 0
         self.zeta[:] = rng.standard_normal(len(self.zeta))
+        self.random[:] = seeded(rng)
         if self.method.estimator in (SAGA, SAGA_BLOCKS):
             self._fill_tables(self.points[:1] if table_at is None else np.atleast_2d(table_at))
 
@@ -103,7 +106,8 @@ class Chain:
         for scratch in self._scratch:
             scratch.set_fixed(scratch.rows.gradient.fixed_values(self.problem.others))
 
-    def _estimator_arguments(self) -> tuple:
+    def estimator_arguments(self) -> tuple:
+        """What `pymc_sgcv.kernel.estimate` takes first."""
         return (
             self.method.estimator,
             self.problem.prior,
@@ -116,43 +120,52 @@ class Chain:
             self._work,
         )
 
-    def estimate(self, rng: np.random.Generator) -> np.ndarray:
+    def estimate(self) -> np.ndarray:
         """One estimate of the gradient where the chain stands; the chain does not move."""
         out = np.empty(self.problem.size)
-        estimate(*self._estimator_arguments(), rng, out)
+        estimate(*self.estimator_arguments(), self.random, out)
+        return out
+
+    def pair_differences(self, thetas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The difference of two independent estimates at each of `thetas`: noise alone."""
+        out = np.empty(thetas.shape)
+        plain = self.method.estimator == STANDARD
+        thetas, state = np.ascontiguousarray(thetas), seeded(rng)
+        pair_differences(
+            plain, self._plates, self.points, self.constant, self._work, thetas, state, out
+        )
         return out
 
     def run(
         self,
         steps: np.ndarray,
         thin: int,
-        rng: np.random.Generator,
         draws: np.ndarray,
         gradients: np.ndarray,
     ) -> None:
         """Run ``len(draws) * thin`` iterations with step sizes `steps` and record them."""
         method = self.method
         done = run(
-            *self._estimator_arguments(),
+            *self.estimator_arguments(),
             INTEGRATORS[method.integrator],
             method.drift,
             method.noise,
             self.zeta,
             steps,
             thin,
-            rng,
+            self.random,
             draws,
             gradients,
         )
         self.iteration += done
         if done < len(steps):
-            raise Divergence(self._what_diverged(steps[done], rng))
+            raise Divergence(self._what_diverged(steps[done]))
 
-    def _what_diverged(self, h: float, rng: np.random.Generator) -> str:
+    def _what_diverged(self, h: float) -> str:
         """Name the parameter that is not finite, or has the gradient that is not."""
         bad = ~np.isfinite(self.theta)
         if not bad.any():
-            bad = ~np.isfinite(self.estimate(rng))
+            bad = ~np.isfinite(self.estimate())
         where = self.problem.target.describe(int(np.argmax(bad))) if bad.any() else "the gradient"
         cause = (
             "the plain stochastic gradient is too noisy for this step: take a smaller step_size, a "

@@ -29,6 +29,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.model import Plate, Target, value_of
 from pymc_sgcv.native import ARGUMENTS, pointer
+from pymc_sgcv.skinny import skinny_mode
 
 _LARGE_CONSTANT = 1_000
 """Constants with more elements than this become arguments (PyTensor hashes and embeds the rest)."""
@@ -94,6 +95,7 @@ def _compile_gradient(target, cost, weights, rows, stacked: bool, kwargs: dict) 
     theta = pt.vector("theta", shape=(target.size,))
     graph = _on_flat_vector(target, graph, theta)
     if stacked:  # one pass over the rows for all points
+        kwargs = {**kwargs, "mode": skinny_mode(kwargs["mode"])}
         points = pt.matrix("points", shape=(None, target.size))
         graph, theta = vectorize_graph(graph, {theta: points}), points
     jit = _jit([theta, *weights, *rows, *inputs], graph, kwargs)

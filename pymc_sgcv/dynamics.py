@@ -13,13 +13,15 @@ averaging two successive noises removes that error at no cost (Leimkuhler & Matt
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from pymc_sgcv.native import compiled
+from pymc_sgcv.xoshiro import normal
 
 EULER, LEIMKUHLER_MATTHEWS = range(2)
 INTEGRATORS = {"euler": EULER, "lm": LEIMKUHLER_MATTHEWS}
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def multiply(matrix, vector, out):
     """Matrix (2-d) or diagonal (1-d) times vector."""
     if matrix.ndim == 2:
@@ -29,14 +31,14 @@ def multiply(matrix, vector, out):
             out[j] = matrix[j] * vector[j]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def langevin(theta, gradient, h, integrator, drift, noise, zeta, work, rng):
     """One update of `theta` in place; `zeta` carries the noise from one call to the next."""
     d = len(theta)
     step, force = work[0], work[1]
     root = np.sqrt(h)
     for j in range(d):
-        fresh = rng.standard_normal()
+        fresh = normal(rng)
         if integrator == LEIMKUHLER_MATTHEWS:
             force[j] = 0.5 * root * (zeta[j] + fresh)
             zeta[j] = fresh

@@ -8,9 +8,8 @@ them. `points` holds θ in its first row and the center θ̂ in its second.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from pymc_sgcv.native import call
+from pymc_sgcv.native import call, compiled
 from pymc_sgcv.rows import (
     BATCH,
     FULL_TABLE,
@@ -21,17 +20,18 @@ from pymc_sgcv.rows import (
     choose,
     row_of,
 )
+from pymc_sgcv.xoshiro import below
 
 STANDARD, CONTROL_VARIATE, SAGA, SAGA_BLOCKS = range(4)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_prior_gradient(prior, points, out):
     """Add ∇ℓ₀(θ) to `out`."""
     call(prior[FUNCTION], points.ctypes.data, 1, 0, prior[FULL_TABLE], 0, 0, out.ctypes.data)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def standard(plates, points, rng, out):
     """ℓ₀′(θ) + (N/n) Σ ℓᵢ′(θ), eq. (2) of the paper (there for −log p)."""
     for plate in plates:
@@ -39,7 +39,7 @@ def standard(plates, points, rng, out):
         add_batch_gradient(plate, points, 1, out)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def control_variate(plates, points, constant, work, rng, out):
     """ℓ₀′(θ) + Σᵢ ℓᵢ′(θ̂) + (1/n) Σ (1/pᵢ)(ℓᵢ′(θ) − ℓᵢ′(θ̂)), eq. (4) of the paper.
 
@@ -53,7 +53,7 @@ def control_variate(plates, points, constant, work, rng, out):
         out[j] += constant[j] + work[0, j] - work[1, j]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def saga(plates, points, tables, sums, fresh, rng, out):
     """ℓ₀′(θ) + (N/n) Σ (ℓᵢ′(θ) − αᵢ) + Σ α, then αᵢ ← ℓᵢ′(θ) for the rows seen (Dubey et al. 2016).
 
@@ -76,12 +76,12 @@ def saga(plates, points, tables, sums, fresh, rng, out):
             _replace(table, row_of(plate, i), fresh[i], total)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def saga_blocks(plates, points, tables, sums, fresh, rng, out):
     """SAGA with one entry per fixed block of n rows: ℓ₀′(θ) + B (G_b(θ) − T_b) + Σ T."""
     for p in range(len(plates)):
         plate, table, total = plates[p], tables[p], sums[p]
-        b = rng.integers(0, len(table))
+        b = below(rng, len(table))
         start = b * plate[BATCH]
         fresh[0] = 0.0
         ones = np.ones(plate[BATCH])
@@ -92,7 +92,7 @@ def saga_blocks(plates, points, tables, sums, fresh, rng, out):
         _replace(table, b, fresh[0], total)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _replace(table, row, new, total):
     """Put `new` into a row of the table and keep the running sum of what is stored."""
     for j in range(len(new)):
@@ -101,7 +101,7 @@ def _replace(table, row, new, total):
         total[j] += table[row, j] - old
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fill_table(plate, points, rows_per_entry, table, total):
     """Fill a SAGA table at the first of `points`, one entry per `rows_per_entry` rows."""
     ones, entry = np.ones(rows_per_entry), np.empty((1, points.shape[1]))

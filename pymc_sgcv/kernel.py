@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from pymc_sgcv.dynamics import langevin
 from pymc_sgcv.gradients import (
@@ -17,9 +16,10 @@ from pymc_sgcv.gradients import (
     saga_blocks,
     standard,
 )
+from pymc_sgcv.native import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def estimate(estimator, prior, plates, points, constant, tables, sums, fresh, work, rng, out):
     """Fill `out` with the chosen estimate of the gradient at the first of `points`."""
     out[:] = 0.0
@@ -34,7 +34,7 @@ def estimate(estimator, prior, plates, points, constant, tables, sums, fresh, wo
         saga_blocks(plates, points, tables, sums, fresh, rng, out)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def run(
     estimator,
     prior,
@@ -75,3 +75,21 @@ def run(
             langevin(theta, gradient, steps[k], integrator, drift, noise, zeta, work, rng)
             k += 1
     return k
+
+
+@compiled
+def pair_differences(plain, plates, points, constant, work, thetas, rng, out):
+    """Fill `out` with the difference of two independent estimates at each of `thetas`.
+
+    Of the standard estimator if `plain`, else of the control variate; what does not depend on the
+    rows cancels.
+    """
+    for i in range(len(thetas)):
+        points[0] = thetas[i]
+        out[i] = 0.0
+        for _ in range(2):
+            out[i] *= -1.0
+            if plain:
+                standard(plates, points, rng, out[i])
+            else:
+                control_variate(plates, points, constant, work, rng, out[i])

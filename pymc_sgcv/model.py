@@ -66,9 +66,10 @@ class Plate:
 
 @dataclass(frozen=True)
 class Target:
-    """A model as the sum that stochastic gradients need."""
+    """A model as the sum that stochastic gradients need; `start` is PyMC's initial point."""
 
     model: pm.Model
+    start: dict[str, np.ndarray]
     parameters: tuple[Parameter, ...]
     values: tuple[TensorVariable, ...]
     others: tuple[TensorVariable, ...]
@@ -133,9 +134,11 @@ def read_model(
     plates = tuple(_make_plate(model, group, batch_size) for group in groups)
     subsampled = {name for plate in plates for name in plate.observed}
     exact = [rv for rv in model.observed_RVs if rv.name not in subsampled]
+    start = model.initial_point(random_seed=0)
     return Target(
         model=model,
-        parameters=_lay_out(model, values),
+        start=start,
+        parameters=_lay_out(model, values, start),
         values=tuple(values),
         others=tuple(v for v in model.value_vars if v not in values),
         prior=_prior(model, exact),
@@ -150,8 +153,7 @@ def _prior(model: pm.Model, exact: list[TensorVariable]) -> TensorVariable:
     return pt.add(pt.constant(0.0), *[term.sum() for term in [*terms, *potentials]])
 
 
-def _lay_out(model: pm.Model, values: Sequence[TensorVariable]) -> tuple[Parameter, ...]:
-    point = model.initial_point()
+def _lay_out(model: pm.Model, values, point: dict) -> tuple[Parameter, ...]:
     parameters, start = [], 0
     for value in values:
         shape = np.shape(point[value.name])

@@ -8,13 +8,34 @@ and no model ever waits for it again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+
+_SOURCES = ("native", "xoshiro", "rows", "gradients", "dynamics", "kernel", "optimizers")
+_KEY = sha256(
+    b"".join(Path(__file__).with_name(f"{name}.py").read_bytes() for name in _SOURCES)
+    + numba.__version__.encode()
+).hexdigest()
 
 ARGUMENTS = types.intp, types.intp, types.intp, types.intp, types.intp, types.intp, types.intp
 """points, number of points, weights, argument table, first row, number of rows, output."""
+
+
+def compiled(function: Callable) -> Callable:
+    """Compile for use without the GIL, cached on disk beside PyTensor's own numba functions.
+
+    Numba's own cache looks at one file only; here a change in any of `_SOURCES` makes it afresh.
+    """
+    CACHED_SRC_FUNCTIONS[function] = sha256(f"{_KEY}{function.__qualname__}".encode()).hexdigest()
+    return numba.njit(cache=True, nogil=True)(function)
 
 
 @intrinsic

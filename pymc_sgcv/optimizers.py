@@ -4,33 +4,34 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from pymc_sgcv.kernel import estimate
+from pymc_sgcv.gradients import add_prior_gradient, standard
+from pymc_sgcv.native import compiled
 
 SGD, ADAM = range(2)
 
 
-@njit(cache=True, nogil=True)
-def ascend(kind, arguments, scale, steps, moments, rng, mean_theta, mean_gradient, mean_square):
+@compiled
+def ascend(
+    kind, prior, plates, points, scale, steps, moments, rng, mean_theta, mean_gradient, mean_square
+):
     """Take ``len(steps)`` steps uphill and average iterates and gradients over them.
 
-    SGD   θ ← θ + hₖ s² ĝ                        (s: the coordinates' scales)
-    Adam  θ ← θ + hₖ m̂ / (√v̂ + ε)               (Kingma & Ba 2015)
+    SGD   θ ← θ + hₖ s² ĝ                       (s: the coordinates' scales)
+    Adam  θ ← θ + hₖ s m̂ / (√v̂ + ε)             (Kingma & Ba 2015)
 
     `moments` holds Adam's m and v and, at [2, 0], the number of steps so far. Returns whether
     everything stayed finite.
     """
-    estimator, prior, plates, points, constant, tables, sums, fresh, work = arguments
     theta, gradient = points[0], np.empty(points.shape[1])
     mean_theta[:] = 0.0
     mean_gradient[:] = 0.0
     mean_square[:] = 0.0
     n = len(steps)
     for k in range(n):
-        estimate(
-            estimator, prior, plates, points, constant, tables, sums, fresh, work, rng, gradient
-        )
+        gradient[:] = 0.0
+        add_prior_gradient(prior, points, gradient)
+        standard(plates, points, rng, gradient)
         if not np.isfinite(gradient.sum()):
             return False
         moments[2, 0] += 1
@@ -44,7 +45,7 @@ def ascend(kind, arguments, scale, steps, moments, rng, mean_theta, mean_gradien
                 moments[1, j] = 0.999 * moments[1, j] + 0.001 * g * g
                 m = moments[0, j] / (1 - 0.9**age)
                 v = moments[1, j] / (1 - 0.999**age)
-                theta[j] += steps[k] * m / (np.sqrt(v) + 1e-12)
+                theta[j] += steps[k] * scale[j] * m / (np.sqrt(v) + 1e-12)
             else:
                 theta[j] += steps[k] * scale[j] ** 2 * g
             mean_theta[j] += theta[j] / n

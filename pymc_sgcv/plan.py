@@ -17,7 +17,15 @@ from pymc_sgcv.chain import Method
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
 from pymc_sgcv.problem import Problem
-from pymc_sgcv.tuning import Tuning, auto_thin, choose, gradient_noise, pilot
+from pymc_sgcv.tuning import (
+    Tuning,
+    auto_thin,
+    choose,
+    gradient_noise,
+    longest_step,
+    nonlinearity,
+    pilot,
+)
 
 _log = logging.getLogger("pymc.sgcv")
 
@@ -110,18 +118,19 @@ _NAMES = {STANDARD: "SGLD", CONTROL_VARIATE: "SGLD-CV", SAGA: "SAGA", SAGA_BLOCK
 
 
 def _decide(problem, estimator, settings, center, given, rng) -> Plan:
-    tuning, draws = None, None
+    tuning = None
     automatic = isinstance(settings.step_size, str)
     if automatic or (isinstance(settings.preconditioner, str) and given is None):
         user_center = center
-        center, draws = pilot(problem, center, rng)
+        center, draws, gradients = pilot(problem, center, rng)
         if isinstance(user_center, _UserCenter):
             center = center_at(problem, user_center.theta, center.factor)
     factor = _factor(problem, settings, center, given)
     method = _method(problem, estimator, settings, center, factor, factor)
     if automatic:
         noise = gradient_noise(problem, method, draws, factor, rng)
-        tuning = choose(noise, factor, settings.target_bias, integrator=settings.integrator)
+        longest = longest_step(nonlinearity(problem, center, draws, gradients, rng))
+        tuning = choose(noise, factor, settings.target_bias, settings.integrator, longest)
         method = _method(problem, estimator, settings, center, factor, tuning.noise)
         _warn_if_too_noisy(problem, estimator, tuning, settings)
     step_size = tuning.step_size if tuning else settings.step_size
@@ -148,7 +157,7 @@ class _UserCenter(Center):
 def _resolve_center(problem: Problem, center, settings: Settings, rng) -> Center:
     """The user's center with a gradient of this problem's data, or a new one."""
     if center is None:
-        start = problem.target.flatten(problem.model.initial_point(random_seed=0))
+        start = problem.target.flatten(problem.target.start)
         return center_near(problem, start, rng, progressbar=settings.progressbar)
     if isinstance(center, Center):
         if center.theta.shape != (problem.size,):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 import numpy as np
 import pymc as pm
@@ -154,6 +155,22 @@ class Problem:
         self.others = {v.name: point[v.name] for v in self.target.others}
         self._prior_fixed = self.functions.prior.fixed_values(self.others)
         self._prior_table[:] = self.functions.prior.arguments([], self._prior_fixed)
+
+    def constrained(self, theta: np.ndarray) -> dict[str, np.ndarray]:
+        """Values of the sampled variables on the model's own scale, by name."""
+        values = self._constrain(
+            {k: np.asarray(v) for k, v in self.target.unflatten(theta).items()}
+        )
+        names = [p.rv_name for p in self.target.parameters]
+        return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+
+    @cached_property
+    def _constrain(self):
+        values = list(self.target.values)
+        graphs = self.model.replace_rvs_by_values([self.model.values_to_rvs[v] for v in values])
+        return self.model.compile_fn(
+            graphs, inputs=values, mode="FAST_COMPILE", on_unused_input="ignore"
+        )
 
     def prior_gradient(self, points: np.ndarray) -> np.ndarray:
         """∇ℓ₀ at each of `points`."""

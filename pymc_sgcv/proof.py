@@ -23,7 +23,7 @@ _TOLERANCE = 1e-6
 def prove_rows(target: Target) -> None:
     """Raise ValueError unless every plate's log-likelihood adds up row by row."""
     rng = np.random.default_rng(0)
-    start = target.model.initial_point(random_seed=0)
+    start = target.start
     point = {
         v.name: np.asarray(start[v.name] + _jitter(v, start[v.name], rng), dtype=v.dtype)
         for v in (*target.values, *target.others)

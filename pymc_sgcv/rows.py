@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
 
 from pymc_sgcv.compile import Gradient
-from pymc_sgcv.native import call, pointer, prefetch
+from pymc_sgcv.native import call, compiled, pointer, prefetch
+from pymc_sgcv.xoshiro import below, uniform
 
 SUBSAMPLING = ("block", "without", "iid")
 BLOCK, WITHOUT, IID, WEIGHTED = range(4)
@@ -186,20 +187,20 @@ def alias_table(weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np
     return chance, alias, 1 / (n * p)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def choose(plate, rng):
     """Draw the rows of the next minibatch: a start for blocks, indices otherwise."""
     n, n_rows = plate[BATCH], plate[N_ROWS]
     index = carray(pointer(plate[INDEX]), (n,), np.intp)
     if plate[METHOD] == BLOCK:
-        index[0] = rng.integers(0, n_rows)
+        index[0] = below(rng, n_rows)
     elif plate[METHOD] == IID:
         for i in range(n):
-            index[i] = rng.integers(0, n_rows)
+            index[i] = below(rng, n_rows)
     elif plate[METHOD] == WITHOUT:
         order = carray(pointer(plate[ORDER]), (n_rows,), np.int64)
         for i in range(n):  # a partial shuffle of any order is a uniform sample
-            j = rng.integers(i, n_rows)
+            j = i + below(rng, n_rows - i)
             order[i], order[j] = order[j], order[i]
             index[i] = order[i]
     else:
@@ -208,14 +209,14 @@ def choose(plate, rng):
         scale = carray(pointer(plate[SCALE]), (n_rows,), np.float64)
         weights = carray(pointer(plate[WEIGHTS]), (n,), np.float64)
         for i in range(n):
-            j = rng.integers(0, n_rows)
-            if rng.random() >= chance[j]:
+            j = below(rng, n_rows)
+            if uniform(rng) >= chance[j]:
                 j = alias[j]
             index[i] = j
             weights[i] = scale[j]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def row_of(plate, i):
     """The row that place i of the minibatch holds."""
     index = carray(pointer(plate[INDEX]), (plate[BATCH],), np.intp)
@@ -224,7 +225,7 @@ def row_of(plate, i):
     return index[i]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _gather(plate, first, n):
     """Copy rows index[first : first + n] to the buffers."""
     index = carray(pointer(plate[INDEX]), (plate[BATCH],), np.intp)
@@ -248,7 +249,7 @@ def _gather(plate, first, n):
                 )[b]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_batch_gradient(plate, points, m, out):
     """Add Σ wᵢ ℓᵢ′ over the chosen rows, at the first m of `points`, to `out`."""
     n, piece = plate[BATCH], plate[PIECE]
@@ -264,7 +265,7 @@ def add_batch_gradient(plate, points, m, out):
         call(plate[FUNCTION], points.ctypes.data, m, weights, table, start, k, out.ctypes.data)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_row_sum(plate, points, start, stop, ones, out):
     """Add the plain sum Σ ℓᵢ′ over rows start ≤ i < stop, at all `points`, to `out`."""
     for first in range(start, stop, len(ones)):

@@ -165,7 +165,7 @@ class _Run:
             part = slice(self.done, self.done + n)
             steps = step_sizes(self.step.plan.step_size, self.chain.iteration, n * thin)
             began = time.perf_counter()
-            self.chain.run(steps, thin, self.rng, self.draws[part], self.gradients[part])
+            self.chain.run(steps, thin, self.draws[part], self.gradients[part])
             self.steps[part] = steps[thin - 1 :: thin]
             self.done += n
             taken = time.perf_counter() - began

@@ -19,11 +19,13 @@ from pymc_sgcv.chain import Chain, Divergence, Method
 from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS
 from pymc_sgcv.problem import Problem
 
-LONGEST_STEP = 0.4
+LONGEST_STEP = 1.0
 SHORTEST_STEP = 1e-4
 _PILOT_ITERATIONS = 4000
 _PILOT_STEP = 0.2
 _NOISE_PAIRS = 2000
+_NONLINEAR = 0.02
+"""Curvature of the score (see `nonlinearity`) up to which the longest step is safe."""
 _LEFT_AFTER_CORRECTION = 0.25
 """Share of the gradient noise's inflation that is expected to survive its correction."""
 
@@ -58,21 +60,20 @@ class Tuning:
 
 def pilot(
     problem: Problem, center: Center, rng: np.random.Generator, rounds: int = 2
-) -> tuple[Center, np.ndarray]:
+) -> tuple[Center, np.ndarray, np.ndarray]:
     """Refine the center and the covariance factor with short control-variate chains.
 
     The gradients of the pilot are regressed on its draws: the slope is minus the inverse
     covariance, its root the posterior mean, both far sharper than the draws' own moments. Returns
-    the new center and the pilot's draws.
+    the new center and the last round's draws and gradients.
     """
-    draws = center.theta[None]
     for _ in range(rounds):
         draws, gradients = _pilot_chain(problem, center, rng)
         if center.factor.ndim == 2 and len(draws) < 5 * problem.size:
             break
         theta, factor = _refined(center, draws, gradients)
         center = center_at(problem, theta, factor)
-    return center, draws
+    return center, draws, gradients
 
 
 def _pilot_chain(problem: Problem, center: Center, rng: np.random.Generator):
@@ -83,7 +84,7 @@ def _pilot_chain(problem: Problem, center: Center, rng: np.random.Generator):
         chain = Chain(problem, _control_variate(center))
         chain.start(center.theta, rng)
         try:
-            chain.run(np.full(n, h), 1, rng, draws, gradients)
+            chain.run(np.full(n, h), 1, draws, gradients)
         except Divergence:
             h /= 4
             continue
@@ -134,10 +135,7 @@ def gradient_noise(
     saga = method.estimator in (SAGA, SAGA_BLOCKS)
     chain = Chain(problem, replace(method, estimator=CONTROL_VARIATE) if saga else method)
     points = draws[np.linspace(0, len(draws) - 1, _NOISE_PAIRS).astype(int)]
-    differences = np.empty((len(points), problem.size))
-    for i, theta in enumerate(points):
-        chain.points[0] = theta
-        differences[i] = chain.estimate(rng) - chain.estimate(rng)
+    differences = chain.pair_differences(points, rng)
     # SAGA's reference points are spread like the chain itself: twice the variance of a fixed center
     scale = 0.5 * (2.0 if saga else 1.0)
     if factor.ndim == 1:
@@ -146,23 +144,47 @@ def gradient_noise(
     return scale * white.T @ white / len(white)
 
 
+def nonlinearity(
+    problem: Problem, center: Center, draws: np.ndarray, gradients: np.ndarray, rng
+) -> float:
+    """How far the posterior is from Gaussian: variance of the score that no line explains.
+
+    From a pilot's draws and gradients, in whitened coordinates and the worst direction, gradient
+    noise taken off: 0 for a Gaussian, up to sampling error.
+    """
+    factor = center.factor
+    noise = gradient_noise(problem, _control_variate(center), draws, factor, rng)
+    if factor.ndim == 1:
+        x, g = (draws - draws.mean(0)) / factor, gradients * factor
+        g = g - g.mean(0)
+        rest = g - x * (np.einsum("ij,ij->j", x, g) / np.einsum("ij,ij->j", x, x))
+    else:
+        x, g = np.linalg.solve(factor, (draws - draws.mean(0)).T).T, gradients @ factor
+        g, noise = g - g.mean(0), np.diag(noise)
+        rest = g - x @ np.linalg.lstsq(x, g, rcond=None)[0]
+        rest *= np.sqrt(len(x) / (len(x) - len(factor)))
+    error = 4 * np.sqrt(2 / _NOISE_PAIRS) * noise
+    return float(np.max(rest.var(0) - noise - error))
+
+
+def longest_step(curved: float) -> float:
+    """The step that the posterior's shape allows: 1 if it is nearly Gaussian, else shorter."""
+    return float(np.clip(np.sqrt(_NONLINEAR / max(curved, 1e-9)), 0.2, LONGEST_STEP))
+
+
 def choose(
     noise: np.ndarray,
     factor: np.ndarray,
     target_bias: float,
-    step_size: float | None = None,
     integrator: str = "lm",
-    thin: int | None = None,
+    longest: float = LONGEST_STEP,
 ) -> Tuning:
     """The longest step whose predicted error of the standard deviation is within `target_bias`."""
-    if step_size is None:
-        grid = np.geomspace(LONGEST_STEP, SHORTEST_STEP, 120)
-        fitting = (h for h in grid if _predict(noise, factor, h, integrator)[0] <= target_bias)
-        step_size = next(fitting, SHORTEST_STEP)
-    inflation, share, injected = _predict(noise, factor, step_size, integrator)
-    return Tuning(
-        factor, injected, float(step_size), inflation, share, thin or auto_thin(step_size)
-    )
+    grid = np.geomspace(longest, SHORTEST_STEP, 120)
+    fitting = (h for h in grid if _predict(noise, factor, h, integrator)[0] <= target_bias)
+    h = float(next(fitting, SHORTEST_STEP))
+    inflation, share, injected = _predict(noise, factor, h, integrator)
+    return Tuning(factor, injected, h, inflation, share, auto_thin(h))
 
 
 def _predict(noise, factor, h: float, integrator: str) -> tuple[float, float, np.ndarray]:
