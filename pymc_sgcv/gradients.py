@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_sgcv.native import call, compiled
+from pymc_sgcv.native import call, clear, compiled, put
 from pymc_sgcv.rows import (
     BATCH,
     FULL_TABLE,
@@ -34,7 +34,8 @@ def add_prior_gradient(prior, points, out):
 @compiled
 def standard(plates, points, rng, out):
     """ℓ₀′(θ) + (N/n) Σ ℓᵢ′(θ), eq. (2) of the paper (there for −log p)."""
-    for plate in plates:
+    for p in range(len(plates)):
+        plate = plates[p]
         choose(plate, rng)
         add_batch_gradient(plate, points, 1, out)
 
@@ -45,8 +46,10 @@ def control_variate(plates, points, constant, work, rng, out):
 
     `constant` is the full sum Σᵢ ℓᵢ′(θ̂). The prior at θ̂ cancels against that in the full gradient.
     """
-    work[:] = 0.0
-    for plate in plates:
+    clear(work[0])
+    clear(work[1])
+    for p in range(len(plates)):
+        plate = plates[p]
         choose(plate, rng)
         add_batch_gradient(plate, points, 2, work)
     for j in range(len(out)):
@@ -64,11 +67,12 @@ def saga(plates, points, tables, sums, fresh, rng, out):
         plate, table, total = plates[p], tables[p], sums[p]
         n = plate[BATCH]
         choose(plate, rng)
-        fresh[:n] = 0.0
         scale = plate[N_ROWS] / n
-        out += total
+        for j in range(len(out)):
+            out[j] += total[j]
         for i in range(n):
             row = row_of(plate, i)
+            clear(fresh[i])
             add_row_sum(plate, points[:1], row, row + 1, one, fresh[i : i + 1])
             for j in range(len(out)):
                 out[j] += scale * (fresh[i, j] - table[row, j])
@@ -83,7 +87,7 @@ def saga_blocks(plates, points, tables, sums, fresh, rng, out):
         plate, table, total = plates[p], tables[p], sums[p]
         b = below(rng, len(table))
         start = b * plate[BATCH]
-        fresh[0] = 0.0
+        clear(fresh[0])
         ones = np.ones(plate[BATCH])
         stop = min(start + plate[BATCH], plate[N_ROWS])
         add_row_sum(plate, points[:1], start, stop, ones, fresh[:1])
@@ -107,9 +111,9 @@ def fill_table(plate, points, rows_per_entry, table, total):
     ones, entry = np.ones(rows_per_entry), np.empty((1, points.shape[1]))
     for e in range(len(table)):
         start = e * rows_per_entry
-        entry[:] = 0.0
+        clear(entry[0])
         stop = min(start + rows_per_entry, plate[N_ROWS])
         add_row_sum(plate, points[:1], start, stop, ones, entry)
-        table[e] = entry[0]
+        put(entry[0], table[e])
         for j in range(len(total)):
             total[j] += table[e, j]

@@ -16,13 +16,13 @@ from pymc_sgcv.gradients import (
     saga_blocks,
     standard,
 )
-from pymc_sgcv.native import compiled
+from pymc_sgcv.native import clear, compiled, put
 
 
 @compiled
 def estimate(estimator, prior, plates, points, constant, tables, sums, fresh, work, rng, out):
     """Fill `out` with the chosen estimate of the gradient at the first of `points`."""
-    out[:] = 0.0
+    clear(out)
     add_prior_gradient(prior, points, out)
     if estimator == STANDARD:
         standard(plates, points, rng, out)
@@ -70,8 +70,8 @@ def run(
             if not np.isfinite(gradient.sum()):
                 return k
             if t == thin - 1:
-                draws[r] = theta
-                gradients[r] = gradient
+                put(theta, draws[r])
+                put(gradient, gradients[r])
             langevin(theta, gradient, steps[k], integrator, drift, noise, zeta, work, rng)
             k += 1
     return k
@@ -85,10 +85,11 @@ def pair_differences(plain, plates, points, constant, work, thetas, rng, out):
     rows cancels.
     """
     for i in range(len(thetas)):
-        points[0] = thetas[i]
-        out[i] = 0.0
+        put(thetas[i], points[0])
+        clear(out[i])
         for _ in range(2):
-            out[i] *= -1.0
+            for j in range(out.shape[1]):
+                out[i, j] = -out[i, j]
             if plain:
                 standard(plates, points, rng, out[i])
             else:

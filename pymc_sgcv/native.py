@@ -38,6 +38,20 @@ def compiled(function: Callable) -> Callable:
     return numba.njit(cache=True, nogil=True)(function)
 
 
+@compiled
+def put(values, target):
+    """Copy a vector; a plain loop compiles ten times faster than an array assignment."""
+    for j in range(len(target)):
+        target[j] = values[j]
+
+
+@compiled
+def clear(target):
+    """Fill a vector with zeros."""
+    for j in range(len(target)):
+        target[j] = 0.0
+
+
 @intrinsic
 def pointer(typingctx, address):
     """The address as a pointer, for ``numba.carray``."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_sgcv.gradients import add_prior_gradient, standard
-from pymc_sgcv.native import compiled
+from pymc_sgcv.native import clear, compiled
 
 SGD, ADAM = range(2)
 
@@ -24,12 +24,12 @@ def ascend(
     everything stayed finite.
     """
     theta, gradient = points[0], np.empty(points.shape[1])
-    mean_theta[:] = 0.0
-    mean_gradient[:] = 0.0
-    mean_square[:] = 0.0
+    clear(mean_theta)
+    clear(mean_gradient)
+    clear(mean_square)
     n = len(steps)
     for k in range(n):
-        gradient[:] = 0.0
+        clear(gradient)
         add_prior_gradient(prior, points, gradient)
         standard(plates, points, rng, gradient)
         if not np.isfinite(gradient.sum()):

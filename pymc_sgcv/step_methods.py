@@ -361,6 +361,9 @@ class SAGA(StochasticGradientStep):
         ``"float64"`` or ``"float32"``.
     memory_limit
         Bytes that the tables of one chain may take.
+    subsampling
+        ``"iid"`` by default: rows of one block would share their reference point, which makes the
+        gradient noisier.
     center
         As for `SGLDCV`: where the table is filled and chains start. With ``step_size`` and
         ``preconditioner`` given and no center, both are the chain's initial point.
@@ -408,6 +411,7 @@ class SAGA(StochasticGradientStep):
                 f"subsampling={subsampling!r} "
                 "does not apply. Leave subsampling out."
             )
+        subsampling = subsampling or ("iid" if table == "rows" else "block")
         settings = _settings(
             step_size, batch_size, subsampling, integrator, preconditioner, None, thin,
             target_bias, progressbar, table_dtype, memory_limit,

@@ -136,12 +136,14 @@ def gradient_noise(
     chain = Chain(problem, replace(method, estimator=CONTROL_VARIATE) if saga else method)
     points = draws[np.linspace(0, len(draws) - 1, _NOISE_PAIRS).astype(int)]
     differences = chain.pair_differences(points, rng)
-    # SAGA's reference points are spread like the chain itself: twice the variance of a fixed center
+    # SAGA's reference points are spread like the chain itself: twice the variance of a fixed
+    # center. The rows of a block share theirs, so its distance from the rest stays whole.
     scale = 0.5 * (2.0 if saga else 1.0)
+    shared = 1.0 if method.estimator == SAGA_BLOCKS else 0.0
     if factor.ndim == 1:
-        return scale * np.mean((differences * factor) ** 2, axis=0)
+        return scale * np.mean((differences * factor) ** 2, axis=0) + shared
     white = differences @ factor
-    return scale * white.T @ white / len(white)
+    return scale * white.T @ white / len(white) + shared * np.eye(len(factor))
 
 
 def nonlinearity(

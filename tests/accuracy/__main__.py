@@ -3,8 +3,8 @@
 
     python -m tests.accuracy [--rows 50000] [--kinds linear,logistic] [--write docs/accuracy.md]
 
-NUTS is nutpie where it is installed (its low-rank adaptation), else PyMC's own. Its draws are kept in
-``.cache/accuracy`` so that a second run only samples with this package.
+NUTS is nutpie where it is installed (its low-rank adaptation), else PyMC's own. Its draws are kept
+in ``.cache/accuracy`` so that a second run only samples with this package.
 """
 
 from __future__ import annotations

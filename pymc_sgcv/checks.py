@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each check of `diagnose` says when it fails: what is wrong, and what to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+_LESS_NOISE = "Take a larger batch_size or a smaller step_size"
+_TOO_WIDE = f'{_LESS_NOISE}, and keep integrator="lm".'
+_TOO_NARROW = "Increase draws and tune, and take a smaller step_size if it stays."
+_SDS = (
+    " in these draws {is_are} about {percent:.0f} % too {large_small}, as their gradients show; "
+    "chance and the intended accuracy explain no more than {limit:.0%}."
+)
+_EFFECTIVE = (
+    "The draws of {where} are worth {value:.0f} independent ones, fewer than {limit:.0f}",
+    "Increase draws, or thin, about {more:.0f} times.",
+)
+
+# By check: what is wrong, and what to change.
+_TEXTS = {
+    "finite": (
+        "{value:.0f} values are NaN or infinite, of {where}.",
+        "The chain diverged there: sample again with a smaller step_size.",
+    ),
+    "r_hat": (
+        "R-hat of {where} is {value:.3f}, above {limit:.3f}: the chains do not agree.",
+        "Increase draws and tune. If it stays, the posterior has several modes or directions that "
+        "the data hardly determine: narrow the priors or write the model differently.",
+    ),
+    "ess_bulk": (f"{_EFFECTIVE[0]} (bulk ESS).", _EFFECTIVE[1]),
+    "ess_tail": (f"{_EFFECTIVE[0]} in the tails (tail ESS).", _EFFECTIVE[1]),
+    "mean_shift": (
+        "The mean of {where} is about {percent:.0f} % of a standard deviation too {high_low}, as "
+        "the gradients show (limit {limit:.0%}): the chains have not come to rest.",
+        "Increase tune and draws.",
+    ),
+    "sd_error": ("The standard deviation of {where}" + _SDS, "{sd_fix}"),
+    "sd_error_average": ("Standard deviations" + _SDS, "{sd_fix}"),
+    "gradient_noise_share": (
+        "In the worst direction the variance of the gradient noise is {value:.2f} of the injected "
+        "noise's, above {limit:.2f}.",
+        f"{_LESS_NOISE}, or SGLDCV in place of SGLD.",
+    ),
+    "predicted_sd_error": (
+        "Gradient noise is expected to make standard deviations {percent:.1f} % wrong, more than "
+        "target_bias={limit:.2g}.",
+        f"{_LESS_NOISE}.",
+    ),
+    "center_distance": (
+        "The center is {value:.1f} standard deviations from the mode, more than {limit:.1f}.",
+        "Give find_center more passes or a better start, and check that the data determine every "
+        "parameter.",
+    ),
+    "chain_distance": (
+        "The draws' mean of {where} is {value:.1f} standard deviations from the center, more than "
+        "{limit:.1f}: the control variate is noisy there.",
+        "Sample again with center set to the posterior means of this run.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row of `diagnose`; `problem` and `advice` are sentences for when it fails."""
+
+    name: str
+    value: float
+    limit: float
+    ok: bool
+    where: str
+    problem: str
+    advice: str
+
+
+def worst(name: str, values: np.ndarray, limits: np.ndarray, labels: list[str]) -> Iterator[Check]:
+    """Check the value that is furthest beyond its limit, or nearest to it; none if all are NaN."""
+    excess = np.abs(values) / limits
+    if not np.isnan(excess).all():
+        i = int(np.nanargmax(excess))
+        yield check(name, values[i], limits[i], labels[i])
+
+
+def check(name: str, value: float, limit: float, where: str) -> Check:
+    """Judge a value: effective draws must reach their limit, the rest must not exceed it."""
+    value, limit = float(value), float(limit)
+    ok = value >= limit if name.startswith("ess") else abs(value) <= limit * (1 + 1e-9)
+    words = {
+        "value": value,
+        "limit": limit,
+        "where": where or "a parameter",
+        "percent": 100 * abs(value),
+        "more": math.ceil(limit / max(value, 1.0)),
+        "is_are": "is" if where else "are",
+        "large_small": "large" if value > 0 else "small",
+        "high_low": "high" if value > 0 else "low",
+        "sd_fix": _TOO_WIDE if value > 0 else _TOO_NARROW,
+    }
+    problem, advice = (text.format(**words) for text in _TEXTS[name])
+    return Check(name, value, limit, ok, where, problem, advice)
