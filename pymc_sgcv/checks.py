@@ -14,7 +14,7 @@ _TOO_WIDE = f'{_LESS_NOISE}, and keep integrator="lm".'
 _TOO_NARROW = "Increase draws and tune, and take a smaller step_size if it stays."
 _SDS = (
     " in these draws {is_are} about {percent:.0f} % too {large_small}, as their gradients show; "
-    "chance and the intended accuracy explain no more than {limit:.0%}."
+    "chance and the intended accuracy explain no more than {limit_percent:.0f} %."
 )
 _EFFECTIVE = (
     "The draws of {where} are worth {value:.0f} independent ones, fewer than {limit:.0f}",
@@ -36,7 +36,7 @@ _TEXTS = {
     "ess_tail": (f"{_EFFECTIVE[0]} in the tails (tail ESS).", _EFFECTIVE[1]),
     "mean_shift": (
         "The mean of {where} is about {percent:.0f} % of a standard deviation too {high_low}, as "
-        "the gradients show (limit {limit:.0%}): the chains have not come to rest.",
+        "the gradients show (limit {limit_percent:.0f} %): the chains have not come to rest.",
         "Increase tune and draws.",
     ),
     "sd_error": ("The standard deviation of {where}" + _SDS, "{sd_fix}"),
@@ -94,6 +94,7 @@ def check(name: str, value: float, limit: float, where: str) -> Check:
         "limit": limit,
         "where": where or "a parameter",
         "percent": 100 * abs(value),
+        "limit_percent": 100 * limit,
         "more": math.ceil(limit / max(value, 1.0)),
         "is_are": "is" if where else "are",
         "large_small": "large" if value > 0 else "small",

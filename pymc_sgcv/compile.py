@@ -27,7 +27,8 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_sgcv.model import Plate, Target, value_of
+from pymc_sgcv.graph import value_of
+from pymc_sgcv.model import Plate, Target
 from pymc_sgcv.native import ARGUMENTS, pointer
 from pymc_sgcv.skinny import skinny_mode
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 
+import numpy as np
 import pytensor.tensor as pt
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply, Variable
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.type import TensorType
@@ -94,3 +96,12 @@ def _remake_inner_graph(node: Apply, inputs: list[Variable]) -> Sequence[Variabl
     for attribute in _OVERRIDES & vars(op).keys():
         setattr(remade, attribute, getattr(op, attribute))
     return remade.make_node(*inputs).outputs
+
+
+def value_of(variable: Variable) -> np.ndarray:
+    """The present value of a data variable; shared variables follow ``pm.set_data``."""
+    if isinstance(variable, Constant):
+        return np.asarray(variable.data)
+    if isinstance(variable, SharedVariable):
+        return np.asarray(variable.get_value(borrow=True))
+    return np.asarray(variable.eval(mode="FAST_COMPILE"))

@@ -167,12 +167,12 @@ def _along(x: np.ndarray, g: np.ndarray, chains: int) -> np.ndarray:
 
 
 def _measure(x: np.ndarray, along: np.ndarray, chains: int) -> np.ndarray:
-    """Rows shift, its error, ratio, its two errors, noise; NaN for a constant parameter."""
-    sd = np.where(x.any(axis=0), x.std(axis=0, ddof=1), np.nan)
+    """Rows: shift, its error, ratio, its two errors, noise."""
+    sd = x.std(axis=0)
     shift, shift_error, _ = _mean_and_errors(-along * sd, chains)
     ratio, ratio_error, robust_error = _mean_and_errors(-x * along, chains)
     noise = np.maximum(along.var(axis=0) * sd**2 - ratio**2, 0.0)
-    return np.stack([shift, shift_error, ratio + 0 * sd, ratio_error, robust_error, noise])
+    return np.stack([shift, shift_error, ratio, ratio_error, robust_error, noise])
 
 
 def _mean_and_errors(x: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -31,7 +31,8 @@ from pymc_sgcv.chain import Chain
 from pymc_sgcv.idata import to_idata_groups
 from pymc_sgcv.posterior import check_names, constant_data, named_dataset, posterior_group
 from pymc_sgcv.schedules import step_sizes
-from pymc_sgcv.step_methods import SGLDCV, StochasticGradientStep
+from pymc_sgcv.step import StochasticGradientStep
+from pymc_sgcv.step_methods import SGLDCV
 
 _log = logging.getLogger("pymc.sgcv")
 _BLOCK_SECONDS = 0.1
