@@ -29,7 +29,7 @@ _PHASES = 0.1, 0.03, 0.01, 0.003, 0.001
 _WINDOW = 100
 _NEWTON_STEPS = 12
 _POINT_ROWS = 10_000_000
-"""Rows × points that one estimate of the curvature may cost."""
+"""Rows × points that one estimate of the curvature may cost; ten times that where they stack."""
 
 
 @dataclass(frozen=True)
@@ -227,6 +227,8 @@ class _Search:
             )
 
     def _partial_gradient(self, budget: float) -> Callable[[np.ndarray], np.ndarray]:
+        if all(gradient.stacked for gradient in self.problem.functions.plates):
+            budget *= 10
         fraction = min(1.0, max(budget / (2 * self.problem.size), 2000) / self.problem.n_rows)
 
         def gradient(points: np.ndarray) -> np.ndarray:
@@ -274,25 +276,26 @@ class _Search:
         return (0.1 if step_size is None else step_size) * (1 + k / 50) ** -0.75
 
     def newton(self) -> None:
-        """Damped Newton steps until the decrement is small or does not shrink any more."""
+        """Damped Newton steps until the decrement is small or does not shrink any more.
+
+        The curvature is found anew where a step with an older one gained less than expected.
+        """
         self.gradient = self._full_gradient(self.theta)
         self._refuse_infinite_gradient()
+        fresh = False
         for k in range(_NEWTON_STEPS):
             self.report("Newton steps", 0.5 + 0.5 * k / _NEWTON_STEPS)
             if self.factor is None:
-                self.factor = self._covariance_factor()
+                self.factor, fresh = self._covariance_factor(), True
             before = self._distance(self.gradient)
             if before <= 0.03:
                 return
-            if not self._line_search(before):
-                if k == 0 or self._fresh_factor:
-                    return
+            moved = self._line_search(before)
+            if not moved and fresh:
+                return
+            if not moved or self._distance(self.gradient) > 0.3 * before:
                 self.factor = None
-            elif self._distance(self.gradient) > 0.3 * before:
-                self.factor = None
-            self._fresh_factor = self.factor is None
-
-    _fresh_factor = False
+            fresh = False
 
     def _line_search(self, before: float) -> bool:
         direction = _times(self.factor, _times(self.factor, self.gradient, transpose=True))

@@ -41,10 +41,12 @@ class Gradient:
     """A compiled gradient with the C signature of `pymc_sgcv.native.call`.
 
     It adds the gradient of Σ wᵢ ℓᵢ at m points over n rows to an (m, d) array. `fixed` are the
-    variables whose values follow the rows in its argument table.
+    variables whose values follow the rows in its argument table; `stacked` says whether many points
+    cost little more than one.
     """
 
     address: int
+    stacked: bool
     row_types: tuple[TensorType, ...]
     fixed: tuple[Variable, ...]
     keep_alive: object
@@ -103,7 +105,7 @@ def _compile_gradient(target, cost, weights, rows, stacked: bool, kwargs: dict) 
     row_types = tuple(row.type for row in rows)
     source = _wrapper_source(target.size, stacked, bool(weights), row_types, inputs)
     function = _compile_wrapper(source, jit)
-    return Gradient(function.address, row_types, fixed, function)
+    return Gradient(function.address, stacked, row_types, fixed, function)
 
 
 def _multiplies_rows(plate: Plate) -> bool:

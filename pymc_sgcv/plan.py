@@ -16,16 +16,10 @@ from pymc_sgcv.center import DENSE_LIMIT, Center, center_at, center_near, uncons
 from pymc_sgcv.chain import Method
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
+from pymc_sgcv.noise import gradient_noise
+from pymc_sgcv.pilot import pilot
 from pymc_sgcv.problem import Problem
-from pymc_sgcv.tuning import (
-    Tuning,
-    auto_thin,
-    choose,
-    gradient_noise,
-    longest_step,
-    nonlinearity,
-    pilot,
-)
+from pymc_sgcv.tuning import Tuning, auto_thin, choose, longest_step, nonlinearity
 
 _log = logging.getLogger("pymc.sgcv")
 

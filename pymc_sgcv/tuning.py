@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose preconditioner, center and step size from a short pilot run.
+"""Choose the step size from the noise of the gradient and the shape of the posterior.
 
 In coordinates whitened by the posterior covariance FFᵀ one step size fits every model. What limits
 it is the gradient noise: with Leimkuhler–Matthews and noise of variance v in a whitened direction
@@ -9,21 +9,17 @@ again; h is as long as what may remain allows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import eigh
 
-from pymc_sgcv.center import Center, center_at
-from pymc_sgcv.chain import Chain, Divergence, Method
-from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS
+from pymc_sgcv.center import Center
+from pymc_sgcv.noise import NOISE_PAIRS, control_variate, gradient_noise
 from pymc_sgcv.problem import Problem
 
 LONGEST_STEP = 1.0
 SHORTEST_STEP = 1e-4
-_PILOT_ITERATIONS = 4000
-_PILOT_STEP = 0.2
-_NOISE_PAIRS = 2000
 _NONLINEAR = 0.02
 """Curvature of the score (see `nonlinearity`) up to which the longest step is safe."""
 _LEFT_AFTER_CORRECTION = 0.25
@@ -58,94 +54,6 @@ class Tuning:
     thin: int
 
 
-def pilot(
-    problem: Problem, center: Center, rng: np.random.Generator, rounds: int = 2
-) -> tuple[Center, np.ndarray, np.ndarray]:
-    """Refine the center and the covariance factor with short control-variate chains.
-
-    The gradients of the pilot are regressed on its draws: the slope is minus the inverse
-    covariance, its root the posterior mean, both far sharper than the draws' own moments. Returns
-    the new center and the last round's draws and gradients.
-    """
-    for _ in range(rounds):
-        draws, gradients = _pilot_chain(problem, center, rng)
-        if center.factor.ndim == 2 and len(draws) < 5 * problem.size:
-            break
-        theta, factor = _refined(center, draws, gradients)
-        center = center_at(problem, theta, factor)
-    return center, draws, gradients
-
-
-def _pilot_chain(problem: Problem, center: Center, rng: np.random.Generator):
-    h, d = _PILOT_STEP, problem.size
-    n = max(_PILOT_ITERATIONS, 20 * d) if center.factor.ndim == 2 else _PILOT_ITERATIONS // 4
-    for _ in range(6):
-        draws, gradients = np.empty((n, d)), np.empty((n, d))
-        chain = Chain(problem, _control_variate(center))
-        chain.start(center.theta, rng)
-        try:
-            chain.run(np.full(n, h), 1, draws, gradients)
-        except Divergence:
-            h /= 4
-            continue
-        return draws[n // 5 :], gradients[n // 5 :]
-    raise Divergence(
-        "The pilot run diverged at every step size tried: the posterior is too far from "
-        "log-concave around its mode, or improper. Check the priors, or use NUTS on this model."
-    )
-
-
-def _control_variate(center: Center) -> Method:
-    factor = center.factor
-    drift = factor @ factor.T if factor.ndim == 2 else factor**2
-    return Method(CONTROL_VARIATE, "lm", drift, factor, center.theta, center.likelihood_gradient)
-
-
-def _refined(center: Center, draws: np.ndarray, gradients: np.ndarray):
-    """New center and factor from a regression of gradients on draws, in whitened coordinates."""
-    F = center.factor
-    if F.ndim == 1:
-        spread = np.clip(draws.std(0) / F, 0.3, 3.0)
-        return draws.mean(0), F * np.sqrt(spread)
-    x = np.linalg.solve(F, (draws - center.theta).T).T
-    g = gradients @ F
-    mean_x, mean_g = x.mean(0), g.mean(0)
-    slope = -np.linalg.lstsq(x - mean_x, g - mean_g, rcond=None)[0]
-    values, vectors = eigh(0.5 * (slope + slope.T))
-    lengths = np.clip(1 / np.sqrt(np.clip(values, 1e-2, 1e2)), 0.2, 5.0)
-    root = vectors * lengths
-    mode = mean_x + root @ (root.T @ mean_g)
-    reach = np.linalg.norm(mode - mean_x) / np.sqrt(len(mode))
-    if reach > 1:  # the regression is not to be trusted further than the draws reach
-        mode = mean_x
-    return center.theta + F @ mode, F @ root
-
-
-def gradient_noise(
-    problem: Problem,
-    method: Method,
-    draws: np.ndarray,
-    factor: np.ndarray,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Covariance of the gradient noise in whitened coordinates, from pairs of estimates.
-
-    Two independent estimates at the same point differ by noise alone: V = E[(ĝ₁−ĝ₂)(ĝ₁−ĝ₂)ᵀ]/2.
-    """
-    saga = method.estimator in (SAGA, SAGA_BLOCKS)
-    chain = Chain(problem, replace(method, estimator=CONTROL_VARIATE) if saga else method)
-    points = draws[np.linspace(0, len(draws) - 1, _NOISE_PAIRS).astype(int)]
-    differences = chain.pair_differences(points, rng)
-    # SAGA's reference points are spread like the chain itself: twice the variance of a fixed
-    # center. The rows of a block share theirs, so its distance from the rest stays whole.
-    scale = 0.5 * (2.0 if saga else 1.0)
-    shared = 1.0 if method.estimator == SAGA_BLOCKS else 0.0
-    if factor.ndim == 1:
-        return scale * np.mean((differences * factor) ** 2, axis=0) + shared
-    white = differences @ factor
-    return scale * white.T @ white / len(white) + shared * np.eye(len(factor))
-
-
 def nonlinearity(
     problem: Problem, center: Center, draws: np.ndarray, gradients: np.ndarray, rng
 ) -> float:
@@ -155,7 +63,7 @@ def nonlinearity(
     noise taken off: 0 for a Gaussian, up to sampling error.
     """
     factor = center.factor
-    noise = gradient_noise(problem, _control_variate(center), draws, factor, rng)
+    noise = gradient_noise(problem, control_variate(center), draws, factor, rng)
     if factor.ndim == 1:
         x, g = (draws - draws.mean(0)) / factor, gradients * factor
         g = g - g.mean(0)
@@ -165,7 +73,7 @@ def nonlinearity(
         g, noise = g - g.mean(0), np.diag(noise)
         rest = g - x @ np.linalg.lstsq(x, g, rcond=None)[0]
         rest *= np.sqrt(len(x) / (len(x) - len(factor)))
-    error = 4 * np.sqrt(2 / _NOISE_PAIRS) * noise
+    error = 4 * np.sqrt(2 / NOISE_PAIRS) * noise
     return float(np.max(rest.var(0) - noise - error))
 
 
