@@ -113,8 +113,9 @@ def find_center(
     """
     if method not in _OPTIMIZERS:
         raise ValueError(f"method must be one of {tuple(_OPTIMIZERS)}, not {method!r}.")
+    _check_positive(step_size=1.0 if step_size is None else step_size, passes=passes)
     problem = Problem(pm.modelcontext(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
-    theta = unconstrained(problem.target, start or {})
+    theta = unconstrained(problem.target, start or {}, "start")
     rng = np.random.default_rng(random_seed)
     return center_near(
         problem, theta, rng, method, step_size, passes, polish=polish, progressbar=progressbar
@@ -154,31 +155,68 @@ def center_near(
 def center_at(problem: Problem, theta: np.ndarray, factor: np.ndarray | None = None) -> Center:
     """The Center at a given point: full gradient and curvature there, no search."""
     with one_blas_thread():
-        search = _Search(problem, theta, np.random.default_rng(0), lambda *_: None)
+        search = _Search(problem, theta, np.random.default_rng(0), lambda *_: None, given=True)
         search.factor = factor
         return search.finish()
 
 
-def unconstrained(target: Target, point: Mapping[str, np.ndarray]) -> np.ndarray:
+def _check_positive(**numbers) -> None:
+    for name, value in numbers.items():
+        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not number or not np.isfinite(value) or value <= 0:
+            raise ValueError(f"{name} must be a positive number, not {value!r}.")
+
+
+def unconstrained(
+    target: Target, point: Mapping[str, np.ndarray], what: str = "center"
+) -> np.ndarray:
     """The flat θ of values by variable name on the model's own scale, the rest at their start."""
+    if not point:
+        return target.flatten(target.start)
     model = target.model
     known = {rv.name for rv in model.free_RVs}
     unknown = sorted(set(point) - known)
     if unknown:
         raise ValueError(
-            f"center names {unknown}, which are not free variables of the model: {sorted(known)}."
+            f"{what} names {unknown}, which are not free variables of the model: {sorted(known)}."
         )
-    if not point:
-        return target.flatten(target.start)
-    overrides = {name: np.asarray(value, dtype=float) for name, value in point.items()}
-    for p in target.parameters:
-        if p.rv_name in overrides and not np.isfinite(overrides[p.rv_name]).all():
-            raise ValueError(f"center holds values of '{p.rv_name}' that are not finite.")
-    theta = target.flatten(make_initial_point_fn(model=model, overrides=overrides)(0))
+    shapes, overrides = model.eval_rv_shapes(), {}
+    for name, value in point.items():
+        overrides[name] = np.asarray(value, dtype=float)
+        if overrides[name].shape != tuple(shapes[name]):
+            raise ValueError(
+                f"{what} gives '{name}' the shape {overrides[name].shape}, but it has "
+                f"{tuple(int(n) for n in shapes[name])}."
+            )
+        if not np.isfinite(overrides[name]).all():
+            raise ValueError(f"{what} holds values of '{name}' that are not finite.")
+    with np.errstate(all="ignore"):
+        theta = target.flatten(make_initial_point_fn(model=model, overrides=overrides)(0))
     if not np.isfinite(theta).all():
         name = target.describe(int(np.argmax(~np.isfinite(theta))))
-        raise ValueError(f"center is outside the support of the prior: {name} is not finite.")
+        raise ValueError(f"{what} is outside the support of the prior: {name} is not finite.")
     return theta
+
+
+def refuse_infinite_gradient(target: Target, gradient: np.ndarray, given: bool = False) -> None:
+    """Raise an error that names the parameter whose gradient is not finite."""
+    bad = ~np.isfinite(gradient)
+    if not bad.any():
+        return
+    name = target.describe(int(np.argmax(bad)))
+    place, advice = (
+        ("given center", "Choose a center inside the support.")
+        if given
+        else (
+            "starting point",
+            "Give starting values inside the support (initval=...), or check the data for "
+            "impossible observations.",
+        )
+    )
+    raise ValueError(
+        f"The gradient of the log posterior with respect to {name} is not finite at the {place}. "
+        f"{advice}"
+    )
 
 
 class _progress:
@@ -204,27 +242,17 @@ class _progress:
 class _Search:
     """The state of a search for the mode."""
 
-    def __init__(self, problem: Problem, theta, rng, report):
-        self.problem, self.rng, self.report = problem, rng, report
+    def __init__(self, problem: Problem, theta, rng, report, given: bool = False):
+        self.problem, self.rng, self.report, self.given = problem, rng, report, given
         self.theta = np.array(theta, dtype=float)
         self.passes = 0.0
         self.factor = None
         self.gradient = self._full_gradient(self.theta)
-        self._refuse_infinite_gradient()
+        refuse_infinite_gradient(self.problem.target, self.gradient, self.given)
 
     def _full_gradient(self, theta: np.ndarray) -> np.ndarray:
         self.passes += 1
         return self.problem.gradient(theta[None])[0]
-
-    def _refuse_infinite_gradient(self) -> None:
-        bad = ~np.isfinite(self.gradient)
-        if bad.any():
-            name = self.problem.target.describe(int(np.argmax(bad)))
-            raise ValueError(
-                f"The gradient of the log posterior with respect to {name} is not finite at the "
-                "starting point. Give starting values inside the support (initval=...), or check "
-                "the data for impossible observations."
-            )
 
     def _partial_gradient(self, budget: float) -> Callable[[np.ndarray], np.ndarray]:
         if all(gradient.stacked for gradient in self.problem.functions.plates):
@@ -281,7 +309,7 @@ class _Search:
         The curvature is found anew where a step with an older one gained less than expected.
         """
         self.gradient = self._full_gradient(self.theta)
-        self._refuse_infinite_gradient()
+        refuse_infinite_gradient(self.problem.target, self.gradient, self.given)
         fresh = False
         for k in range(_NEWTON_STEPS):
             self.report("Newton steps", 0.5 + 0.5 * k / _NEWTON_STEPS)

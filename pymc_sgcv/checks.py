@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _LESS_NOISE = "Take a larger batch_size or a smaller step_size"
-_TOO_WIDE = f'{_LESS_NOISE}, and keep integrator="lm".'
+_TOO_WIDE = f'{_LESS_NOISE}, and the default integrator "lm".'
 _TOO_NARROW = "Increase draws and tune, and take a smaller step_size if it stays."
 _SDS = (
     " in these draws {is_are} about {percent:.0f} % too {large_small}, as their gradients show; "
@@ -18,7 +18,7 @@ _SDS = (
 )
 _EFFECTIVE = (
     "The draws of {where} are worth {value:.0f} independent ones, fewer than {limit:.0f}",
-    "Increase draws, or thin, about {more:.0f} times.",
+    "Take about {more:.0f} times as many draws, or increase thin.",
 )
 
 # By check: what is wrong, and what to change.
@@ -96,7 +96,7 @@ def check(name: str, value: float, limit: float, where: str) -> Check:
         "percent": 100 * abs(value),
         "limit_percent": 100 * limit,
         "more": math.ceil(limit / max(value, 1.0)),
-        "is_are": "is" if where else "are",
+        "is_are": "is" if where else "are on average",
         "large_small": "large" if value > 0 else "small",
         "high_low": "high" if value > 0 else "low",
         "sd_fix": _TOO_WIDE if value > 0 else _TOO_NARROW,

@@ -50,7 +50,7 @@ class SteinErrors:
     robust_error
         Standard error of `ratio` by the median deviation of batches, deaf to outliers.
     noise
-        Variance of √Cⱼⱼ u·g that θⱼ does not explain, (d,). Its explained part is ratio².
+        Variance of √Cⱼⱼ u·g that is not linear in θ, (d,); the linear part has about ratio².
     batches
         Number of batch means behind the standard errors.
     """
@@ -113,9 +113,9 @@ def stein_errors(idata: Container) -> SteinErrors:
     recorded = get_group(idata, GRADIENT)
     labels = [label for v in scores.gradient for label in _arviz.labels(recorded[v])]
     products, parts = 0.0, []
-    for x, g, along in _parts(scores):
+    for x, g, along, noise in _parts(scores):
         products = products - np.einsum("ij,ij->i", x, g)
-        parts.append(_measure(x, along, scores.chains))
+        parts.append(_measure(x, along, noise, scores.chains))
     shift, shift_error, ratio, ratio_error, robust_error, noise = np.hstack(parts)
     average = _mean_and_errors(products[:, None] / len(labels), scores.chains)
     together = (np.append(a, b) for a, b in zip((ratio, ratio_error, robust_error), average))
@@ -138,19 +138,24 @@ def chunks(x: np.ndarray) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, x.shape[1], step))
 
 
-def _parts(scores: Scores) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Centred positions, gradients, and gradients along u, for some parameters at a time."""
+def _parts(scores: Scores) -> Iterator[tuple[np.ndarray, ...]]:
+    """Centred positions, gradients, both g and its noise along u, for some parameters at a time."""
     d = sum(g.shape[1] for g in scores.gradient.values())
     if d <= DENSE_LIMIT and scores.effective >= DRAWS_PER_PARAMETER * d:
         x = np.hstack([scores.position[v] for v in scores.gradient])
         g = np.hstack(list(scores.gradient.values()))
         x -= x.mean(axis=0)
-        yield x, g, _along(x, g, scores.chains)
+        slope = np.linalg.lstsq(x, g, rcond=None)[0]
+        noise = (g - x @ slope) * np.sqrt(len(x) / (len(x) - d))
+        yield x, g, _along(x, g, scores.chains), _along(x, noise, scores.chains)
         return
     for v, gradient in scores.gradient.items():
         for part in chunks(gradient):
             x, g = scores.position[v][:, part], gradient[:, part]
-            yield x - x.mean(axis=0), g, g
+            x = x - x.mean(axis=0)
+            square = np.einsum("ij,ij->j", x, x)
+            slope = np.einsum("ij,ij->j", x, g) / np.where(square > 0, square, 1.0)
+            yield x, g, g, g - x * slope
 
 
 def _along(x: np.ndarray, g: np.ndarray, chains: int) -> np.ndarray:
@@ -166,13 +171,13 @@ def _along(x: np.ndarray, g: np.ndarray, chains: int) -> np.ndarray:
     return along
 
 
-def _measure(x: np.ndarray, along: np.ndarray, chains: int) -> np.ndarray:
-    """Rows: shift, its error, ratio, its two errors, noise."""
+def _measure(x: np.ndarray, along: np.ndarray, noise: np.ndarray, chains: int) -> np.ndarray:
+    """Rows: shift, its error, ratio, its two errors, variance of the noise."""
     sd = x.std(axis=0)
     shift, shift_error, _ = _mean_and_errors(-along * sd, chains)
     ratio, ratio_error, robust_error = _mean_and_errors(-x * along, chains)
-    noise = np.maximum(along.var(axis=0) * sd**2 - ratio**2, 0.0)
-    return np.stack([shift, shift_error, ratio, ratio_error, robust_error, noise])
+    variance = noise.var(axis=0) * sd**2
+    return np.stack([shift, shift_error, ratio, ratio_error, robust_error, variance])
 
 
 def _mean_and_errors(x: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

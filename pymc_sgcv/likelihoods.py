@@ -30,6 +30,29 @@ def refuse_discrete(model: pm.Model, values: Iterable[TensorVariable]) -> None:
             )
 
 
+def refuse_missing_observations(model: pm.Model) -> None:
+    """Observed variables with NaN, which PyMC splits into an observed and an imputed part."""
+    free = {rv.name for rv in model.free_RVs}
+    for rv in model.observed_RVs:
+        name = rv.name.removesuffix("_observed")
+        if name != rv.name and f"{name}_unobserved" in free:
+            raise ValueError(
+                f"Observed variable '{name}' has missing values (NaN), whose imputation cannot be "
+                "subsampled. Remove or impute those rows before the model."
+            )
+
+
+def rows_refusal(name: str, minibatched: bool) -> str:
+    """Why the rows of a likelihood cannot be told apart, and what to do."""
+    where = "all in one pm.Minibatch call" if minibatched else "along its first axis"
+    return (
+        f"The rows of observed variable '{name}' cannot be identified: the log-likelihood of some "
+        "rows is not that of these rows alone. Every array with a value per observation must have "
+        f"them {where}, rows must not depend on each other (centre or scale predictors before the "
+        "model), and no parameter may be as long as the data."
+    )
+
+
 def check_batch_size(batch_size: int | None) -> None:
     """Anything but a positive whole number, or None."""
     if batch_size is None:
@@ -120,9 +143,8 @@ def _minibatch_leaves(rv, value, nodes) -> tuple[Variable, dict[Variable, Variab
     if len(rngs) > 1:
         raise ValueError(
             f"Observed variable '{rv.name}' mixes {len(rngs)} pm.Minibatch calls, each of which "
-            "draws "
-            "different rows, so predictors and outcomes do not belong together. Put all the arrays "
-            "in one call: xb, yb = pm.Minibatch(X, y, batch_size=n)."
+            "draws different rows, so predictors and outcomes do not belong together. Put all the "
+            "arrays in one call: xb, yb = pm.Minibatch(X, y, batch_size=n)."
         )
     if not _minibatch_nodes([value]):
         raise ValueError(
@@ -134,7 +156,13 @@ def _minibatch_leaves(rv, value, nodes) -> tuple[Variable, dict[Variable, Variab
         for node in nodes
         for full, out in zip(node.inputs[:-1], node.outputs[:-1], strict=True)
     }
-    _check_total_size(rv, len(value_of(next(iter(leaves.values())))))
+    lengths = sorted({len(value_of(full)) for full in leaves.values()})
+    if len(lengths) > 1:
+        raise ValueError(
+            f"The data of observed variable '{rv.name}' have different numbers of rows: "
+            f"{', '.join(map(str, lengths))}. Give pm.Minibatch arrays of equal length."
+        )
+    _check_total_size(rv, lengths[0])
     return rngs.pop(), leaves
 
 

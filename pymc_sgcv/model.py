@@ -27,6 +27,8 @@ from pymc_sgcv.likelihoods import (
     refuse_batch_larger_than_data,
     refuse_discrete,
     refuse_minibatch_elsewhere,
+    refuse_missing_observations,
+    rows_refusal,
 )
 
 
@@ -124,6 +126,7 @@ def read_model(
     values = list(model.value_vars if values is None else values)
     refuse_discrete(model, values)
     check_batch_size(batch_size)
+    refuse_missing_observations(model)
     refuse_minibatch_elsewhere(model)
     groups = group_likelihoods(model, batch_size)
     plates = tuple(_make_plate(model, group, batch_size) for group in groups)
@@ -169,13 +172,19 @@ def _make_plate(model: pm.Model, group: Group, batch_size: int | None) -> Plate:
     if not group.minibatched:
         stand_in.update(_size_constants(model, group.rvs, rows[0].shape[0]))
     declared = {i: leaf.type() for leaf, i in place.items()}
+    try:
+        loglike = _row_terms(model, group.rvs, stand_in)
+        as_declared = _row_terms(model, group.rvs, {v: declared[i] for v, i in place.items()})
+    except (AssertionError, ValueError, TypeError, NotImplementedError) as error:
+        refusal = rows_refusal(", ".join(rv.name for rv in group.rvs), group.minibatched)
+        raise ValueError(f"{refusal} ({type(error).__name__}: {error})") from error
     return Plate(
         observed=tuple(rv.name for rv in group.rvs),
         data=tuple(full),
         rows=rows,
-        loglike=_row_terms(model, group.rvs, stand_in),
+        loglike=loglike,
         declared_rows=tuple(declared[i] for i in range(len(full))),
-        declared_loglike=_row_terms(model, group.rvs, {v: declared[i] for v, i in place.items()}),
+        declared_loglike=as_declared,
         batch_size=int(batch_size or next(iter(group.leaves)).type.shape[0]),
         minibatched=group.minibatched,
     )

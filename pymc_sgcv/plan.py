@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pymc_sgcv.blas import one_blas_thread
-from pymc_sgcv.center import DENSE_LIMIT, Center, center_at, center_near, unconstrained
+from pymc_sgcv.center import (
+    DENSE_LIMIT,
+    Center,
+    center_at,
+    center_near,
+    refuse_infinite_gradient,
+    unconstrained,
+)
 from pymc_sgcv.chain import Method
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
@@ -102,6 +109,8 @@ def make_plan(
     with one_blas_thread():
         if needs_center:
             center = _resolve_center(problem, center, settings, rng)
+        else:
+            refuse_infinite_gradient(problem.target, problem.gradient(_start(problem)[None])[0])
         plan = _decide(problem, estimator, settings, center, given, rng)
     plan = replace(plan, seconds=time.perf_counter() - began)
     _log.info("%s: %s", _NAMES[estimator], plan.summary())
@@ -151,13 +160,13 @@ class _UserCenter(Center):
 def _resolve_center(problem: Problem, center, settings: Settings, rng) -> Center:
     """The user's center with a gradient of this problem's data, or a new one."""
     if center is None:
-        start = problem.target.flatten(problem.target.start)
-        return center_near(problem, start, rng, progressbar=settings.progressbar)
+        return center_near(problem, _start(problem), rng, progressbar=settings.progressbar)
     if isinstance(center, Center):
-        if center.theta.shape != (problem.size,):
+        expected = {k: v.shape for k, v in problem.constrained(_start(problem)).items()}
+        if {k: np.shape(v) for k, v in center.point.items()} != expected:
             raise ValueError(
-                f"center has {center.theta.size} unconstrained parameters, the model has "
-                f"{problem.size}: it belongs to another model."
+                f"center has the variables {sorted(center.point)}, the model {sorted(expected)}, "
+                "or their shapes differ: it belongs to another model."
             )
         found = center_at(problem, center.theta, center.factor)
     elif isinstance(center, Mapping):
@@ -167,10 +176,11 @@ def _resolve_center(problem: Problem, center, settings: Settings, rng) -> Center
             "center must be a Center from find_center or a dict of values by variable name, not "
             f"{type(center).__name__}."
         )
-    if not np.isfinite(found.gradient).all():
-        name = problem.target.describe(int(np.argmax(~np.isfinite(found.gradient))))
-        raise ValueError(f"The gradient at the given center is not finite for {name}.")
     return _UserCenter(**vars(found))
+
+
+def _start(problem: Problem) -> np.ndarray:
+    return problem.target.flatten(problem.target.start)
 
 
 def _given_factor(problem: Problem, preconditioner) -> np.ndarray | None:
@@ -179,21 +189,37 @@ def _given_factor(problem: Problem, preconditioner) -> np.ndarray | None:
         return np.ones(problem.size)
     if isinstance(preconditioner, str):
         return None
-    matrix, d = np.asarray(preconditioner, dtype=float), problem.size
+    try:
+        matrix, d = np.asarray(preconditioner, dtype=float), problem.size
+    except (TypeError, ValueError):
+        kind = type(preconditioner).__name__
+        raise TypeError(f"preconditioner must be an array of numbers, not {kind}.") from None
     if matrix.shape not in ((d,), (d, d)):
         raise ValueError(
             f"preconditioner must have shape ({d},) or ({d}, {d}), one row per unconstrained "
             f"parameter, not {matrix.shape}."
         )
-    try:
-        factor = np.linalg.cholesky(matrix) if matrix.ndim == 2 else np.sqrt(matrix)
-    except np.linalg.LinAlgError:
-        factor = np.full(1, np.nan)
-    if not np.isfinite(factor).all() or (matrix.ndim == 1 and (matrix <= 0).any()):
+    factor = _root(matrix)
+    if factor is None:
         raise ValueError(
-            "preconditioner must be positive definite (or a vector of positive variances)."
+            "preconditioner must be symmetric and positive definite (or a vector of positive "
+            "variances)."
         )
     return factor
+
+
+def _root(matrix: np.ndarray) -> np.ndarray | None:
+    """A factor of a covariance matrix or a vector of variances; None if it is neither."""
+    if not np.isfinite(matrix).all():
+        return None
+    if matrix.ndim == 1:
+        return np.sqrt(matrix) if (matrix > 0).all() else None
+    if not np.allclose(matrix, matrix.T):
+        return None
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return None
 
 
 def _factor(problem: Problem, settings: Settings, center: Center | None, given) -> np.ndarray:

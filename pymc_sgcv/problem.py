@@ -106,6 +106,10 @@ class Problem:
     def _weights_of(self, plate) -> np.ndarray | None:
         weights = self._weights
         if isinstance(weights, dict):
+            names = [name for p in self.target.plates for name in p.observed]
+            unknown = sorted(set(weights) - set(names))
+            if unknown:
+                raise ValueError(f"weights names {unknown}, but the likelihoods are {names}.")
             weights = next((weights[name] for name in plate.observed if name in weights), None)
         elif weights is not None and len(self.target.plates) > 1:
             raise ValueError(

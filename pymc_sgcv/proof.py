@@ -13,11 +13,15 @@ import numpy as np
 import pytensor
 from pytensor.compile.mode import Mode
 
+from pymc_sgcv.likelihoods import rows_refusal
 from pymc_sgcv.model import Plate, Target
 
 _PYTHON = Mode(linker="py", optimizer="fast_compile")
 _N_PROBES = 7
 _TOLERANCE = 1e-6
+_CHUNK = 50_000
+_MOST_ROWS = 5_000_000
+"""Rows beyond these are not looked at for impossible observations."""
 
 
 def prove_rows(target: Target) -> None:
@@ -30,6 +34,7 @@ def prove_rows(target: Target) -> None:
     }
     for plate in target.plates:
         _prove_plate(target, plate, point, rng)
+        _refuse_impossible_rows(target, plate)
 
 
 def _jitter(variable, value, rng):
@@ -52,13 +57,34 @@ def _prove_plate(target: Target, plate: Plate, point: dict, rng: np.random.Gener
         raise ValueError(_refusal(plate))
 
 
+def _refuse_impossible_rows(target: Target, plate: Plate) -> None:
+    """Every row must be possible at the starting point, as NUTS would demand."""
+    arrays = plate.arrays()
+    function = _function(target, plate.loglike, plate.rows)
+    for start in range(0, min(len(arrays[0]), _MOST_ROWS), _CHUNK):
+        rows = [a[start : start + _CHUNK] for a in arrays]
+        bad = np.isinf(_call(target, function, plate.rows, rows, target.start))
+        if bad.any():
+            raise ValueError(
+                f"Row {start + int(np.argmax(bad))} of observed variable '{plate.name}' has no "
+                "finite log-likelihood at the starting point: the observation is impossible under "
+                "the model, or the starting values are. Check the data, or give initval=..."
+            )
+
+
 def _evaluate(target: Target, graph, inputs, arrays, point: dict) -> np.ndarray:
-    variables = [*target.values, *target.others]
-    function = pytensor.function(
-        [*variables, *inputs], graph, mode=_PYTHON, on_unused_input="ignore"
-    )
+    return _call(target, _function(target, graph, inputs), inputs, arrays, point)
+
+
+def _function(target: Target, graph, inputs):
+    variables = [*target.values, *target.others, *inputs]
+    return pytensor.function(variables, graph, mode=_PYTHON, on_unused_input="ignore")
+
+
+def _call(target: Target, function, inputs, arrays, point: dict) -> np.ndarray:
+    values = [point[v.name] for v in (*target.values, *target.others)]
     arrays = [np.asarray(a, dtype=i.type.dtype) for a, i in zip(arrays, inputs, strict=True)]
-    return function(*[point[v.name] for v in variables], *arrays)
+    return np.asarray(function(*values, *arrays))
 
 
 def _agree(got: np.ndarray, expected: np.ndarray) -> bool:
@@ -70,14 +96,7 @@ def _refusal(plate: Plate) -> str:
         v.name or f"array of shape {np.shape(a)}"
         for v, a in zip(plate.data, plate.arrays(), strict=True)
     ]
-    return (
-        f"The rows of observed variable '{plate.name}' cannot be identified: its log-likelihood at "
-        f"some rows of the data ({', '.join(names)}) is not that of these rows alone. Every "
-        "array of "
-        "observations must have them along its first axis, rows must not depend on each other "
-        "(centre or scale predictors before the model), and no parameter may be as long as the "
-        "data."
-    )
+    return rows_refusal(plate.name, plate.minibatched) + f" Its data: {', '.join(names)}."
 
 
 def _first_line(error: Exception) -> str:

@@ -39,16 +39,29 @@ def step_sizes(schedule: float | Callable, first: int, n: int) -> np.ndarray:
     """The step sizes of iterations first, …, first + n − 1."""
     if not callable(schedule):
         return np.full(n, float(schedule))
-    steps = np.array([float(schedule(k)) for k in range(first, first + n)])
-    if not (np.isfinite(steps).all() and (steps > 0).all()):
-        bad = first + int(np.argmin(np.where(np.isfinite(steps), steps, -np.inf)))
-        raise ValueError(f"The step size schedule gives {schedule(bad)!r} at iteration {bad}.")
-    return steps
+    return np.array([_scheduled(schedule, k) for k in range(first, first + n)])
+
+
+def _scheduled(schedule: Callable, k: int) -> float:
+    try:
+        h = schedule(k)
+        if np.isfinite(h) and h > 0:
+            return float(h)
+        problem = f"gives {h!r}"
+    except TypeError as error:
+        problem = f"fails ({error})"
+    raise ValueError(
+        f"The step size schedule {problem} at iteration {k}: it must map the iteration to a "
+        "positive number."
+    )
 
 
 def check_step_size(step_size: float | str | Callable) -> None:
     """Refuse what is neither ``"auto"``, a positive number nor a callable."""
-    if callable(step_size) or (isinstance(step_size, str) and step_size == "auto"):
+    if isinstance(step_size, str) and step_size == "auto":
+        return
+    if callable(step_size):
+        _scheduled(step_size, 0)
         return
     number = isinstance(step_size, int | float | np.number) and not isinstance(step_size, bool)
     if not number or not np.isfinite(step_size) or step_size <= 0:

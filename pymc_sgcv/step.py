@@ -215,6 +215,18 @@ def value_variables(model: pm.Model, vars) -> list:
     """Value variables of what the user named, all of them by default."""
     if vars is None:
         return list(model.value_vars)
-    vars = vars if isinstance(vars, list | tuple) else [vars]
-    named = [model[v] if isinstance(v, str) else v for v in vars]
-    return [model.rvs_to_values.get(v, v) for v in named]
+    by_name = {rv.name: value for rv, value in model.rvs_to_values.items() if rv in model.free_RVs}
+    by_name |= {value.name: value for value in model.value_vars}
+    found = []
+    for variable in vars if isinstance(vars, list | tuple) else [vars]:
+        name = variable if isinstance(variable, str) else variable.name
+        value = by_name.get(name)
+        if value is None or not (isinstance(variable, str) or _belongs(model, variable)):
+            known = ", ".join(f"'{rv.name}'" for rv in model.free_RVs)
+            raise ValueError(f"vars names '{name}', but the model's free variables are {known}.")
+        found.append(value)
+    return found
+
+
+def _belongs(model: pm.Model, variable) -> bool:
+    return variable in model.rvs_to_values or variable in model.values_to_rvs

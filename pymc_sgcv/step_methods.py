@@ -208,6 +208,9 @@ class SAGA(StochasticGradientStep):
             raise ValueError(f'table must be "rows" or "blocks", not {table!r}.')
         if table_dtype not in ("float64", "float32"):
             raise ValueError(f'table_dtype must be "float64" or "float32", not {table_dtype!r}.')
+        number = isinstance(memory_limit, int | float | np.number)
+        if not number or not memory_limit > 0:
+            raise ValueError(f"memory_limit must be a number of bytes, not {memory_limit!r}.")
         if table == "blocks" and subsampling not in (None, "block"):
             raise ValueError(
                 f'table="blocks" draws fixed blocks of the shuffled data: '
@@ -241,7 +244,8 @@ def _settings(
         isinstance(thin, bool) or not isinstance(thin, int | np.integer) or thin < 1
     ):
         raise ValueError(f'thin must be "auto" or a whole number of at least 1, not {thin!r}.')
-    if not 0 < target_bias < 1:
+    number = isinstance(target_bias, int | float | np.number)
+    if not number or not 0 < target_bias < 1:
         raise ValueError(f"target_bias must lie between 0 and 1, not {target_bias!r}.")
     if weights is not None and subsampling not in (None, "iid"):
         raise ValueError(
