@@ -46,16 +46,16 @@ class Gradient:
     """
 
     address: int
-    stacked: bool
     row_types: tuple[TensorType, ...]
     fixed: tuple[Variable, ...]
     keep_alive: object
+    stacked: bool = False
 
     def arguments(self, rows: Sequence[np.ndarray], fixed: Sequence[np.ndarray]) -> np.ndarray:
-        """The argument table: address and row bytes of row arrays; address, shape of the rest."""
+        """The argument table: addresses, row bytes and trailing shapes; shapes of the rest."""
         table: list[int] = []
         for array in rows:
-            table += [array.ctypes.data, array.strides[0]]
+            table += [array.ctypes.data, *array.strides[:1], *array.shape[1:]]
         for array in fixed:
             table += [array.ctypes.data, *array.shape]
         return np.array(table, dtype=np.intp)
@@ -105,7 +105,7 @@ def _compile_gradient(target, cost, weights, rows, stacked: bool, kwargs: dict) 
     row_types = tuple(row.type for row in rows)
     source = _wrapper_source(target.size, stacked, bool(weights), row_types, inputs)
     function = _compile_wrapper(source, jit)
-    return Gradient(function.address, stacked, row_types, fixed, function)
+    return Gradient(function.address, row_types, fixed, function, stacked)
 
 
 def _multiplies_rows(plate: Plate) -> bool:
@@ -169,11 +169,12 @@ def _wrapper_source(d: int, stacked: bool, weighted: bool, row_types, inputs) ->
     """Python source of the C function around the compiled gradient: addresses to arrays."""
     lines, names, place = [], ["weights"] if weighted else [], 0
     for i, kind in enumerate(row_types):
-        shape = ", ".join(["n", *(_trailing_length(kind, axis) for axis in range(1, kind.ndim))])
+        lengths = [f"table[{place + 1 + axis}]" for axis in range(1, kind.ndim)]
+        shape = ", ".join(["n", *lengths])
         address = f"pointer(table[{place}] + start * table[{place + 1}])"
         lines.append(f"row_{i} = carray({address}, ({shape},), np.{_numpy_name(kind)})")
         names.append(f"row_{i}")
-        place += 2
+        place += 1 + kind.ndim
     for i, variable in enumerate(inputs):
         kind = variable.type
         lengths = [f"table[{place + 1 + axis}]" for axis in range(kind.ndim)]
@@ -215,10 +216,6 @@ def gradient(thetas_at, m, weights_at, table_at, start, n, out_at):
 
 def _numpy_name(kind: TensorType) -> str:
     return "bool_" if kind.dtype == "bool" else kind.dtype
-
-
-def _trailing_length(kind: TensorType, axis: int) -> str:
-    return str(kind.shape[axis])
 
 
 def _compile_wrapper(source: str, jit: Callable):

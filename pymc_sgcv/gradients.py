@@ -100,9 +100,9 @@ def saga_blocks(plates, points, tables, sums, fresh, rng, out):
 def _replace(table, row, new, total):
     """Put `new` into a row of the table and keep the running sum of what is stored."""
     for j in range(len(new)):
-        old = table[row, j]
+        old = np.float64(table[row, j])
         table[row, j] = new[j]
-        total[j] += table[row, j] - old
+        total[j] += np.float64(table[row, j]) - old
 
 
 @compiled

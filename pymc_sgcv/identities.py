@@ -83,7 +83,7 @@ class SteinErrors:
         t = stats.t.isf(alarms / (2 * len(self.ratio)), self.batches - 1)
         shift = np.maximum(SHIFT_TOLERANCE, TARGET_BIAS + t * self.shift_error)
         # A draw in the neck of a funnel can hide an error behind the standard error it causes.
-        robust = np.minimum(self.ratio_error, self.robust_error)
+        robust = np.minimum(self.ratio_error, 1.5 * self.robust_error)
         error = np.where(np.abs(self.sd_error) > GROSS_ERROR, robust, self.ratio_error)
         above = np.sqrt((1 + target_bias) ** 2 + t * error) - 1
         below = 1 - np.sqrt(np.maximum((1 - target_bias) ** 2 - t * error, 0.0))

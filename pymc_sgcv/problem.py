@@ -56,6 +56,7 @@ class Problem:
             raise ValueError(f"subsampling must be one of {SUBSAMPLING}, not {subsampling!r}.")
         self.model = model
         self.subsampling = subsampling
+        self._batch_size = batch_size
         self.target = read_model(model, values, batch_size)
         self._weights = weights
         self._sources = self._present_data()
@@ -139,20 +140,12 @@ class Problem:
         present = self._present_data()
         if all(a is b for a, b in zip(present, self._sources, strict=True)):
             return False
-        self.target = read_model(
-            self.model, self.target.values, None if self._declared_batch() else self._batch_size()
-        )
+        self.target = read_model(self.model, self.target.values, self._batch_size)
         for plate in self.target.plates:
             _check_arrays(plate)
         self._sources = present
         self._lay_out()
         return True
-
-    def _declared_batch(self) -> bool:
-        return all(plate.minibatched for plate in self.target.plates)
-
-    def _batch_size(self) -> int:
-        return self.target.plates[0].batch_size
 
     def set_others(self, point: dict[str, np.ndarray]) -> None:
         """Take up values of the variables that other step methods sample."""

@@ -45,15 +45,23 @@ def _prove_plate(target: Target, plate: Plate, point: dict, rng: np.random.Gener
     arrays = plate.arrays()
     n_declared = plate.declared_rows[0].type.shape[0] or len(arrays[0])
     declared = [a[:n_declared] for a in arrays]
-    probes = rng.permutation(n_declared)[:_N_PROBES]
+    probes = rng.permutation(n_declared)[: min(_N_PROBES, max(1, n_declared // 2))]
+    some = rng.permutation(len(arrays[0]))[:_N_PROBES]
+    function = _function(target, plate.loglike, plate.rows)
+
+    def of_rows(rows: np.ndarray) -> np.ndarray:
+        return _call(target, function, plate.rows, [a[rows] for a in arrays], point)
+
     try:
         expected = _evaluate(target, plate.declared_loglike, plate.declared_rows, declared, point)
-        got = _evaluate(target, plate.loglike, plate.rows, [a[probes] for a in declared], point)
+        alone, together = of_rows(probes), of_rows(some)
+        part = of_rows(some[: max(1, len(some) // 2)])
     except Exception as error:  # whatever a model's ops raise on rows that do not fit
         raise ValueError(
             f"{_refusal(plate)} ({type(error).__name__}: {_first_line(error)})"
         ) from error
-    if np.shape(got) != probes.shape or not _agree(got, np.asarray(expected)[probes]):
+    right = alone.shape == probes.shape and _agree(alone, np.asarray(expected)[probes])
+    if not right or not _agree(part, together[: len(part)]):
         raise ValueError(_refusal(plate))
 
 

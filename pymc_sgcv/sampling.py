@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 import pymc as pm
 from pymc.initial_point import make_initial_point_fns_per_chain
-from pymc.stats.convergence import log_warnings, run_convergence_checks
 from pymc.util import get_random_generator
 from rich.progress import (
     BarColumn,
@@ -28,6 +27,7 @@ from pymc_sgcv import _arviz
 from pymc_sgcv._arviz import Container
 from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.chain import Chain
+from pymc_sgcv.diagnostics import warn_about
 from pymc_sgcv.idata import to_idata_groups
 from pymc_sgcv.posterior import check_names, constant_data, named_dataset, posterior_group
 from pymc_sgcv.schedules import step_sizes
@@ -81,7 +81,7 @@ def sample(
     discard_tuned_samples
         If False, warmup groups are kept.
     compute_convergence_checks
-        Whether to run PyMC's convergence checks and log what they find.
+        Whether to run `diagnose` and warn about what it finds.
     model
         The model; default: from the context.
 
@@ -112,7 +112,7 @@ def sample(
     seconds = time.perf_counter() - began
     idata = _package(step, runs, names, tune, seconds, discard_tuned_samples)
     if compute_convergence_checks:
-        log_warnings(run_convergence_checks(idata, model))
+        warn_about(idata, stacklevel=3)
     return idata
 
 
@@ -232,7 +232,7 @@ def _package(step, runs, names, tune: int, seconds: float, discard_tuned: bool) 
     for prefix, part in parts.items():
         if part.stop > part.start:
             groups |= {prefix + k: v for k, v in _groups(step, runs, names, part).items()}
-    attrs = _attributes(step, tune, seconds)
+    attrs = {**_attributes(step, tune, seconds), **_distance(step, runs, parts[""])}
     groups["posterior"].attrs.update(attrs)
     groups["sample_stats"].attrs.update(attrs)
     groups["constant_data"] = constant_data(step.model)
@@ -253,6 +253,20 @@ def _groups(step, runs: list[_Run], names, part: slice) -> dict:
     }
 
 
+def _distance(step, runs: list[_Run], part: slice) -> dict:
+    """How far the chains' mean is from the center in posterior sds, for the worst parameter."""
+    if step.plan.center is None:
+        return {}
+    draws = np.stack([run.draws[part] for run in runs])
+    spread = draws.std((0, 1))
+    away = np.abs(draws.mean((0, 1)) - step.plan.center.theta) / np.where(spread > 0, spread, 1.0)
+    worst = int(np.argmax(away))
+    return {
+        "chain_distance": float(away[worst]),
+        "chain_distance_where": step.problem.target.describe(worst),
+    }
+
+
 def _attributes(step, tune: int, seconds: float) -> dict:
     from pymc_sgcv import __version__
 
@@ -262,5 +276,6 @@ def _attributes(step, tune: int, seconds: float) -> dict:
         "sampling_time": seconds,
         "tuning_steps": tune,
         "step_method": step.name,
+        "target_bias": step.settings.target_bias,
         **step.plan.attributes(),
     }
