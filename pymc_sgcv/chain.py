@@ -87,6 +87,8 @@ class Chain:
         self.iteration = 0
         self.zeta[:] = rng.standard_normal(len(self.zeta))
         self.random[:] = seeded(rng)
+        for scratch in self._scratch:
+            scratch.restart()
         if self.method.estimator in (SAGA, SAGA_BLOCKS):
             self._fill_tables(self.points[:1] if table_at is None else np.atleast_2d(table_at))
 

@@ -133,8 +133,8 @@ def _nothing_to_subsample(model: pm.Model, batch_size: int | None) -> str:
             "the data with pm.Minibatch(..., batch_size=n) and total_size=N."
         )
     return (
-        f"No observed variable (observed: {names}) has more than batch_size={batch_size} rows: "
-        "batch_size must be smaller than the number of rows."
+        f"No observed variable (observed: {names}) has batch_size={batch_size} rows or more: "
+        "batch_size must not be larger than the number of rows."
     )
 
 
@@ -210,7 +210,7 @@ def _plain_leaves(model, rv, value, batch_size: int | None) -> dict[Variable, Va
     if batch_size is None or value.ndim == 0:
         return {}
     n_rows = int(np.shape(value_of(value))[0])
-    if n_rows <= batch_size:
+    if n_rows < batch_size:
         return {}
     graph = ancestors([rv, value], blockers=model.free_RVs)
     return {v: v for v in graph if _is_data(v) and np.shape(value_of(v))[:1] == (n_rows,)}

@@ -41,6 +41,8 @@ def gradient_noise(
     # center. The rows of a block share theirs, so its distance from the rest stays whole.
     scale = 0.5 * (2.0 if saga else 1.0)
     shared = 1.0 if method.estimator == SAGA_BLOCKS else 0.0
+    if method.estimator == SAGA and problem.subsampling == "block":
+        shared = 0.7  # two or three reference points to a block
     if factor.ndim == 1:
         return scale * np.mean((differences * factor) ** 2, axis=0) + shared
     white = differences @ factor

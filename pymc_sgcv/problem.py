@@ -66,7 +66,7 @@ class Problem:
         if not proven:
             prove_rows(self.target)
         self.functions = compile_target(self.target, compile_kwargs)
-        self.others: dict[str, np.ndarray] = {}
+        self.others = {v.name: self.target.start[v.name] for v in self.target.others}
         self._lay_out()
 
     @property

@@ -147,6 +147,10 @@ class Scratch:
             record[word] = array.ctypes.data
         return record
 
+    def restart(self) -> None:
+        """Forget the order that earlier samples without replacement have left."""
+        self.order[:] = np.arange(len(self.order))
+
     def set_fixed(self, values: Sequence[np.ndarray]) -> None:
         """Point the argument tables at new values of the fixed arguments."""
         self.fixed = list(values)

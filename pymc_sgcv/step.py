@@ -54,6 +54,7 @@ class StochasticGradientStep(BlockedStep):
         self.model = pm.modelcontext(model)
         self.vars = value_variables(self.model, vars)
         self.rng = get_random_generator(rng if rng is not None else 0)
+        self._seed = int(self.rng.integers(2**62))  # of the set-up: the same for every chain
         self.settings = settings
         self._compile_kwargs = compile_kwargs
         self._center = center
@@ -93,7 +94,7 @@ class StochasticGradientStep(BlockedStep):
         return self._problem
 
     def _make_plan(self) -> Plan:
-        rng = np.random.default_rng(self.rng.bit_generator.state["state"]["state"] % 2**63)
+        rng = np.random.default_rng(self._seed)
         return make_plan(self.problem, self.estimator, self.settings, self._center, rng)
 
     def _declare_statistics(self) -> None:
@@ -155,18 +156,21 @@ class StochasticGradientStep(BlockedStep):
 
     def _run_ahead(self) -> None:
         """Make the next draws, about as many as fit into `_AHEAD_SECONDS`."""
-        n, thin = self._n_ahead, self.plan.thin
+        thin = self.plan.thin
+        n = 1 if callable(self.plan.step_size) else self._n_ahead
         began = time.perf_counter()
         self._run(n, thin)
         taken = time.perf_counter() - began
         self._n_ahead = int(np.clip(n * _AHEAD_SECONDS / max(taken, 1e-9), 1, min(4 * n, 256)))
 
     def _run_beside_others(self, point) -> None:
-        """Move once given the others' values, and take back the update beyond the draw."""
+        """Move given the others' present values, then take the gradient at the new draw."""
         self._chain.set_others(point)
-        self._run(1, self.plan.thin + 1)
-        self._chain.points[0] = self.ahead[0][0]
-        self.theta = self._chain.points[0].copy()
+        self._run(1, self.plan.thin)
+        with one_blas_thread():
+            gradient = self._chain.estimate()
+        self.random = self._chain.random.copy()
+        self.ahead = [(self.theta, gradient, self.ahead[0][2])]
 
     def _run(self, n: int, thin: int) -> None:
         chain, d = self._chain, self.problem.size
@@ -203,6 +207,8 @@ class StochasticGradientStep(BlockedStep):
 
     def __getstate__(self) -> dict:
         """Everything but compiled code and the laid-out data, which are rebuilt on first use."""
+        if self._problem is not None:
+            self.refresh()  # the copy cannot tell that its data are newer than its plan
         return {**self.__dict__, "_problem": None, "_chain": None}
 
     @staticmethod

@@ -32,7 +32,7 @@ RARE = 1e-5
 ROUNDING = 1e-10
 
 _rng = np.random.default_rng(20)
-X, Y = _rng.normal(size=(5, 2)), _rng.normal(size=5)
+X, Y = np.asfortranarray(_rng.normal(size=(5, 2))), _rng.normal(size=5)
 EXPOSURE, Z = _rng.uniform(0.5, 2.0, 4), np.array([1, 0, 2, 5], dtype="int32")
 N_ROWS, BATCH = (5, 4), (2, 3)
 WEIGHTS = {"y": np.array([1.0, 2.0, 1.5, 1.2, 1.0]), "z": np.array([1.0, 1.2, 0.9, 1.1])}
