@@ -134,7 +134,7 @@ def _nothing_to_subsample(model: pm.Model, batch_size: int | None) -> str:
         )
     return (
         f"No observed variable (observed: {names}) has batch_size={batch_size} rows or more: "
-        "batch_size must not be larger than the number of rows."
+        "use a smaller batch_size, at most the number of rows."
     )
 
 
