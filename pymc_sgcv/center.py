@@ -97,7 +97,8 @@ def find_center(
     step_size
         First step of the ascent, in units of each coordinate's scale.
     passes
-        How often the minibatches may go through the data.
+        How often the minibatches may go through the data; small data are read more often, since
+        there are at least 1,000 steps.
     polish
         Whether to take Newton steps on full gradients afterwards.
     start

@@ -7,6 +7,7 @@ compiled function serves a minibatch, one row, a chunk of a full pass and all th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -225,4 +226,6 @@ def _compile_wrapper(source: str, jit: Callable):
         key = sha256(f"{__name__}{source}{key}{numba.__version__}".encode()).hexdigest()
     names = {"__name__": __name__, "np": np, "carray": numba.carray, "pointer": pointer, "jit": jit}
     function = compile_numba_function_src(source, "gradient", names, cache_key=key)
-    return numba.cfunc(types.void(*ARGUMENTS), cache=key is not None)(function)
+    with warnings.catch_warnings():  # about layouts inside PyTensor's code: not the user's to mend
+        warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
+        return numba.cfunc(types.void(*ARGUMENTS), cache=key is not None)(function)
