@@ -40,7 +40,7 @@ def compiled(function: Callable) -> Callable:
 
 @compiled
 def put(values, target):
-    """Copy a vector; a plain loop compiles ten times faster than an array assignment."""
+    """Copy a vector; a plain loop compiles faster than an array assignment."""
     for j in range(len(target)):
         target[j] = values[j]
 

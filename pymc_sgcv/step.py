@@ -21,7 +21,7 @@ from pymc_sgcv.problem import Problem
 from pymc_sgcv.schedules import step_sizes
 
 _AHEAD_SECONDS = 0.02
-"""How long draws are made ahead for ``pm.sample``: one call of compiled code costs 0.1 ms."""
+"""How long draws are made ahead for ``pm.sample``, to spread the cost of one compiled call."""
 
 
 @dataclass_state

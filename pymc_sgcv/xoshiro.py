@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random numbers inside compiled code: xoshiro256++ (Blackman & Vigna 2021) and a ziggurat.
 
-numba's support of ``numpy.random.Generator`` costs 0.1 ms at every call of compiled code and three
-quarters of its compile time. A generator here is four words of state, seeded from numpy's.
+numba's support of ``numpy.random.Generator`` costs about 0.1 ms at every call of compiled code and
+a quarter of its compile time. A generator here is four words of state, seeded from numpy's.
 """
 
 from __future__ import annotations
