@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stochastic-gradient MCMC with control variates for PyMC models on large data."""
 
+from importlib import import_module
+
 from pymc_sgcv.center import Center, find_center
 from pymc_sgcv.diagnostics import diagnose
 from pymc_sgcv.errors import SGCVWarning
@@ -9,25 +11,46 @@ from pymc_sgcv.ksd import ksd
 from pymc_sgcv.plots import plot_gradient_noise, plot_zv
 from pymc_sgcv.sampling import sample
 from pymc_sgcv.schedules import PolynomialDecay
-from pymc_sgcv.step_methods import SAGA, SGLD, SGLDCV
+from pymc_sgcv.step_methods import SAGA, SGHMC, SGHMCCV, SGLD, SGLDCV, SGNHT, SGNHTCV, SVRG
 from pymc_sgcv.zv import zv, zv_summary
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "SAGA",
-    "SGLD",
     "SGLDCV",
+    "SGLD",
+    "SAGA",
+    "SVRG",
+    "SGHMCCV",
+    "SGHMC",
+    "SGNHTCV",
+    "SGNHT",
     "Center",
     "PolynomialDecay",
     "SGCVWarning",
+    "datasets",
     "diagnose",
     "find_center",
     "gradient_groups",
     "ksd",
+    "lda",
     "plot_gradient_noise",
     "plot_zv",
     "sample",
+    "theory",
     "zv",
     "zv_summary",
 ]
+
+_ON_DEMAND = ("datasets", "lda", "theory")
+"""Modules that sampling does not need, imported when they are first asked for."""
+
+
+def __getattr__(name: str):
+    if name in _ON_DEMAND:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from importlib.metadata import version
+from types import ModuleType
 from typing import Any, TypeAlias
 
-import arviz as az
 import numpy as np
 import xarray as xr
 
-# ArviZ 1.x answers to this name only with a warning.
-_InferenceData = vars(az).get("InferenceData", xr.DataTree)
+if version("arviz").startswith("0."):
+    from arviz import InferenceData as _InferenceData
+else:
+    _InferenceData = xr.DataTree
 
 Container: TypeAlias = Any  # an arviz.InferenceData or an xarray.DataTree
 
@@ -76,7 +79,22 @@ def with_groups(idata: Container, groups: Mapping[str, xr.Dataset]) -> Container
     return tree
 
 
-def ess(dataset: xr.Dataset) -> xr.Dataset:
+def _stats() -> ModuleType:
+    """ArviZ's statistics, without the plots: they take seconds to import, after a first draw."""
+    if _InferenceData is not xr.DataTree:
+        import arviz
+    else:
+        import arviz_stats as arviz
+    return arviz
+
+
+def ess(dataset: xr.Dataset, method: str) -> xr.Dataset:
+    """Effective sample size of every component; `method` as in ArviZ."""
+    with np.errstate(invalid="ignore"):
+        return _stats().ess(dataset, method=method)
+
+
+def ess_mean(dataset: xr.Dataset) -> xr.Dataset:
     """Effective sample size for the mean of every component.
 
     ArviZ gets standardised draws: it sees a range below 1e-15 as constant, and its variance of
@@ -84,18 +102,18 @@ def ess(dataset: xr.Dataset) -> xr.Dataset:
     """
     over = ("chain", "draw")
     sd = dataset.std(over)
-    return az.ess((dataset - dataset.mean(over)) / sd.where(sd > 0, 1.0), method="mean")
+    return ess((dataset - dataset.mean(over)) / sd.where(sd > 0, 1.0), "mean")
 
 
 def mcse(dataset: xr.Dataset) -> xr.Dataset:
     """Monte Carlo standard error of the mean of every component."""
-    return dataset.std(("chain", "draw"), ddof=1) / ess(dataset) ** 0.5
+    return dataset.std(("chain", "draw"), ddof=1) / ess_mean(dataset) ** 0.5
 
 
 def rhat(dataset: xr.Dataset) -> xr.Dataset:
     """Rank-normalised split R-hat of every component; NaN for a constant."""
     with np.errstate(invalid="ignore"):
-        return az.rhat(dataset)
+        return _stats().rhat(dataset)
 
 
 def labels(array: xr.DataArray) -> list[str]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,23 +12,10 @@ from pymc.initial_point import make_initial_point_fn
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pymc_sgcv.blas import one_blas_thread
-from pymc_sgcv.chain import Chain, Method
-from pymc_sgcv.curvature import coordinate_scales, covariance_factor, diagonal_scales
-from pymc_sgcv.errors import SGCVWarning
-from pymc_sgcv.gradients import STANDARD
+from pymc_sgcv.errors import warn
 from pymc_sgcv.model import Target
-from pymc_sgcv.optimizers import ADAM, SGD, ascend
 from pymc_sgcv.problem import Problem
-from pymc_sgcv.xoshiro import seeded
-
-DENSE_LIMIT = 400
-"""Up to this many parameters the covariance is dense, above it is diagonal."""
-_OPTIMIZERS = {"adam": ADAM, "sgd": SGD}
-_PHASES = 0.1, 0.03, 0.01, 0.003, 0.001
-_WINDOW = 100
-_NEWTON_STEPS = 12
-_POINT_ROWS = 10_000_000
-"""Rows × points that one estimate of the curvature may cost; ten times that where they stack."""
+from pymc_sgcv.search import OPTIMIZERS, Search, near_enough
 
 
 @dataclass(frozen=True)
@@ -54,7 +40,7 @@ class Center:
     passes
         How many times the data were read to find θ̂.
     converged
-        Whether `distance` is small: at most 0.1 √d, or 1.
+        Whether `distance` is small: at most 0.3 √d, or 1.
     """
 
     point: dict[str, np.ndarray]
@@ -112,8 +98,8 @@ def find_center(
     ...     center = sg.find_center(random_seed=1)
     ...     idata = pm.sample(step=sg.SGLDCV(center=center))
     """
-    if method not in _OPTIMIZERS:
-        raise ValueError(f"method must be one of {tuple(_OPTIMIZERS)}, not {method!r}.")
+    if method not in OPTIMIZERS:
+        raise ValueError(f"method must be one of {tuple(OPTIMIZERS)}, not {method!r}.")
     _check_positive(step_size=1.0 if step_size is None else step_size, passes=passes)
     problem = Problem(pm.modelcontext(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
     theta = unconstrained(problem.target, start or {}, "start")
@@ -133,22 +119,27 @@ def center_near(
     *,
     polish: bool = True,
     progressbar: bool = False,
+    factor: np.ndarray | None = None,
+    warns: bool = True,
 ) -> Center:
-    """`find_center` for a problem that is already compiled, from the flat point `theta`."""
+    """`find_center` for a problem that is already compiled, from the flat point `theta`.
+
+    A `factor` from elsewhere spares the curvature where it is not polished.
+    """
     with one_blas_thread(), _progress(progressbar) as report:
-        search = _Search(problem, theta, rng, report)
-        search.ascend(_OPTIMIZERS[method], step_size, passes)
+        search = Search(problem, theta, rng, report)
+        search.factor = factor
+        if passes > 0:
+            search.ascend(OPTIMIZERS[method], step_size, passes)
         if polish:
             search.newton()
-        center = search.finish()
-    if polish and not center.converged:
-        warnings.warn(
+        center = _finish(search)
+    if polish and warns and not center.converged:
+        warn(
             f"The centering point is {center.distance:.1f} posterior standard deviations (Newton "
             f"decrement, {problem.size} parameters) from the mode: the control variate will be "
             "noisy. Give better starting values, more passes to find_center, or check that the "
             "posterior has one mode and no flat directions.",
-            SGCVWarning,
-            stacklevel=3,
         )
     return center
 
@@ -156,9 +147,9 @@ def center_near(
 def center_at(problem: Problem, theta: np.ndarray, factor: np.ndarray | None = None) -> Center:
     """The Center at a given point: full gradient and curvature there, no search."""
     with one_blas_thread():
-        search = _Search(problem, theta, np.random.default_rng(0), lambda *_: None, given=True)
+        search = Search(problem, theta, np.random.default_rng(0), lambda *_: None, given=True)
         search.factor = factor
-        return search.finish()
+        return _finish(search)
 
 
 def _check_positive(**numbers) -> None:
@@ -199,24 +190,30 @@ def unconstrained(
     return theta
 
 
-def refuse_infinite_gradient(target: Target, gradient: np.ndarray, given: bool = False) -> None:
-    """Raise an error that names the parameter whose gradient is not finite."""
-    bad = ~np.isfinite(gradient)
-    if not bad.any():
-        return
-    name = target.describe(int(np.argmax(bad)))
-    place, advice = (
-        ("given center", "Choose a center inside the support.")
-        if given
-        else (
-            "starting point",
-            "Give starting values inside the support (initval=...), or check the data for "
-            "impossible observations.",
+def _finish(search: Search) -> Center:
+    """Full gradient and curvature where the search ended."""
+    problem, theta = search.problem, search.theta
+    if search.factor is None:
+        search.factor = search.covariance_factor()
+    likelihood = problem.likelihood_gradient(theta[None])[0]
+    gradient = likelihood + problem.prior_gradient(theta[None])[0]
+    distance = search.distance(gradient)
+    if not np.isfinite(distance):
+        raise ValueError(
+            "The search for a center ended where the gradient or the curvature of the log "
+            "posterior is not finite. Give better starting values (initval=... in the model), or "
+            "center=... by variable name."
         )
-    )
-    raise ValueError(
-        f"The gradient of the log posterior with respect to {name} is not finite at the {place}. "
-        f"{advice}"
+    search.report("done", 1.0)
+    return Center(
+        point=problem.constrained(theta),
+        theta=theta,
+        gradient=gradient,
+        likelihood_gradient=likelihood,
+        factor=search.factor,
+        distance=distance,
+        passes=round(search.passes + 1, 2),
+        converged=bool(distance <= near_enough(problem.size)),
     )
 
 
@@ -238,141 +235,3 @@ class _progress:
 
     def __exit__(self, *_):
         self.bar.stop()
-
-
-class _Search:
-    """The state of a search for the mode."""
-
-    def __init__(self, problem: Problem, theta, rng, report, given: bool = False):
-        self.problem, self.rng, self.report, self.given = problem, rng, report, given
-        self.theta = np.array(theta, dtype=float)
-        self.passes = 0.0
-        self.factor = None
-        self.gradient = self._full_gradient(self.theta)
-        refuse_infinite_gradient(self.problem.target, self.gradient, self.given)
-
-    def _full_gradient(self, theta: np.ndarray) -> np.ndarray:
-        self.passes += 1
-        return self.problem.gradient(theta[None])[0]
-
-    def _partial_gradient(self, budget: float) -> Callable[[np.ndarray], np.ndarray]:
-        if all(gradient.stacked for gradient in self.problem.functions.plates):
-            budget *= 10
-        fraction = min(1.0, max(budget / (2 * self.problem.size), 2000) / self.problem.n_rows)
-
-        def gradient(points: np.ndarray) -> np.ndarray:
-            self.passes += fraction * len(points)
-            return self.problem.gradient(points, fraction)
-
-        return gradient
-
-    def _scales(self, start=1e-2) -> np.ndarray:
-        if self.problem.size > DENSE_LIMIT:
-            return diagonal_scales(self._partial_gradient(1e7), self.theta, self.rng)
-        return coordinate_scales(self._partial_gradient(1e6), self.theta, start)
-
-    def ascend(self, kind: int, step_size: float | None, passes: float) -> None:
-        """Minibatch steps, longer ones first, each length until it finds no more signal."""
-        self.report("minibatch steps", 0.0)
-        chain = Chain(self.problem, Method(STANDARD, "euler", np.ones(1), np.ones(1)))
-        chain.points[0] = self.theta
-        random = seeded(self.rng)
-        scale = self._scales()
-        if kind == ADAM:  # one unit of information, at most the unconstrained scale's own unit
-            scale = np.minimum(scale * np.sqrt(self.problem.n_rows), 1.0)
-        moments, means = np.zeros((3, self.problem.size)), np.zeros((3, self.problem.size))
-        rate = self.problem.batch_rows / self.problem.n_rows
-        windows = max(2, int(passes / rate / len(_PHASES) / _WINDOW))
-        for phase, h in enumerate(_PHASES):
-            for window in range(min(windows, 100)):
-                steps = self._steps(kind, h, step_size, phase * windows + window)
-                fine = ascend(
-                    kind, *chain.estimator_arguments()[1:4], scale, steps, moments, random, *means
-                )
-                self.passes += _WINDOW * rate
-                if not fine:
-                    return  # keep the last good average; Newton goes on from there
-                if window and _only_noise(means):
-                    break
-            self.theta = means[0].copy()
-            self.report("minibatch steps", 0.5 * (phase + 1) / len(_PHASES))
-
-    @staticmethod
-    def _steps(kind: int, h: float, step_size: float | None, windows_done: int) -> np.ndarray:
-        if kind == ADAM:
-            return np.full(_WINDOW, h if step_size is None else h * step_size / _PHASES[0])
-        k = windows_done * _WINDOW + np.arange(_WINDOW)
-        return (0.1 if step_size is None else step_size) * (1 + k / 50) ** -0.75
-
-    def newton(self) -> None:
-        """Damped Newton steps until the decrement is small or does not shrink any more.
-
-        The curvature is found anew where a step with an older one gained less than expected.
-        """
-        self.gradient = self._full_gradient(self.theta)
-        refuse_infinite_gradient(self.problem.target, self.gradient, self.given)
-        fresh = False
-        for k in range(_NEWTON_STEPS):
-            self.report("Newton steps", 0.5 + 0.5 * k / _NEWTON_STEPS)
-            if self.factor is None:
-                self.factor, fresh = self._covariance_factor(), True
-            before = self._distance(self.gradient)
-            if before <= 0.03:
-                return
-            moved = self._line_search(before)
-            if not moved and fresh:
-                return
-            if not moved or self._distance(self.gradient) > 0.3 * before:
-                self.factor = None
-            fresh = False
-
-    def _line_search(self, before: float) -> bool:
-        direction = _times(self.factor, _times(self.factor, self.gradient, transpose=True))
-        for t in (1.0, 0.5, 0.25, 0.1, 0.03, 0.01):
-            theta = self.theta + t * direction
-            gradient = self._full_gradient(theta)
-            if np.isfinite(gradient).all() and self._distance(gradient) < (1 - 0.1 * t) * before:
-                self.theta, self.gradient = theta, gradient
-                return True
-        return False
-
-    def _covariance_factor(self) -> np.ndarray:
-        scales = self._scales()
-        if self.problem.size > DENSE_LIMIT:
-            return scales
-        return covariance_factor(self._partial_gradient(_POINT_ROWS), self.theta, scales)
-
-    def _distance(self, gradient: np.ndarray) -> float:
-        return float(np.linalg.norm(_times(self.factor, gradient, transpose=True)))
-
-    def finish(self) -> Center:
-        """Full gradient and curvature where the search ended."""
-        if self.factor is None:
-            self.factor = self._covariance_factor()
-        likelihood = self.problem.likelihood_gradient(self.theta[None])[0]
-        gradient = likelihood + self.problem.prior_gradient(self.theta[None])[0]
-        self.passes += 1
-        distance = self._distance(gradient)
-        self.report("done", 1.0)
-        return Center(
-            point=self.problem.constrained(self.theta),
-            theta=self.theta,
-            gradient=gradient,
-            likelihood_gradient=likelihood,
-            factor=self.factor,
-            distance=distance,
-            passes=round(self.passes, 2),
-            converged=bool(distance <= max(1.0, 0.1 * np.sqrt(self.problem.size))),
-        )
-
-
-def _times(factor: np.ndarray, vector: np.ndarray, transpose: bool = False) -> np.ndarray:
-    if factor.ndim == 1:
-        return factor * vector
-    return (factor.T if transpose else factor) @ vector
-
-
-def _only_noise(means: np.ndarray) -> bool:
-    """Whether a window's mean gradient is no larger than chance would make it."""
-    variance = np.maximum(means[2] - means[1] ** 2, 1e-300) / _WINDOW
-    return bool(np.mean(means[1] ** 2 / variance) < 3.0)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_sgcv.dynamics import INTEGRATORS
-from pymc_sgcv.gradients import SAGA, SAGA_BLOCKS, STANDARD, fill_table
-from pymc_sgcv.kernel import estimate, pair_differences, run
+from pymc_sgcv.dynamics import Dynamics
+from pymc_sgcv.gradients import SAGA, SAGA_BLOCKS, STANDARD, Estimator, estimate, fill_table
+from pymc_sgcv.gradients import recenter as _recenter
+from pymc_sgcv.kernel import pair_differences, run
 from pymc_sgcv.problem import Problem
 from pymc_sgcv.xoshiro import seeded
 
@@ -26,23 +27,31 @@ class Method:
     ----------
     estimator
         One of the kinds in `pymc_sgcv.gradients`.
-    integrator
-        ``"lm"`` or ``"euler"``.
-    drift, noise
-        The preconditioner A and a factor B of the injected noise's covariance: (d, d) matrices, or
-        (d,) vectors for diagonal ones.
+    dynamics
+        One of the integrators in `pymc_sgcv.dynamics`.
+    factor
+        F with the preconditioner FFᵀ: (d, d), or (d,) if diagonal.
+    kept
+        Standard deviations of the injected noise in whitened coordinates, (d,); default: ones.
+    friction, leapfrog
+        Of dynamics with a momentum.
     center, constant
         θ̂ and Σᵢ ℓᵢ′(θ̂), for the control variate.
+    refresh
+        Iterations after which the center moves to the chain (SVRG); 0: never.
     table_dtype
         Type of SAGA's tables.
     """
 
     estimator: int
-    integrator: str
-    drift: np.ndarray
-    noise: np.ndarray
+    dynamics: int
+    factor: np.ndarray
+    kept: np.ndarray | None = None
+    friction: float = np.inf
+    leapfrog: int = 0
     center: np.ndarray | None = None
     constant: np.ndarray | None = None
+    refresh: int = 0
     table_dtype: str = "float64"
 
 
@@ -52,17 +61,42 @@ class Chain:
     def __init__(self, problem: Problem, method: Method):
         d = problem.size
         self.problem, self.method = problem, method
-        self.points = np.zeros((2, d))
-        if method.center is not None:
-            self.points[1] = method.center
-        self.constant = np.zeros(d) if method.constant is None else method.constant
-        self.zeta = np.zeros(d)
         self.random = np.zeros(4, dtype=np.uint64)
         self.iteration = 0
-        self._work = np.zeros((2, d))
         self._scratch = [rows.scratch() for rows in problem.rows]
-        self._plates = np.stack([scratch.record for scratch in self._scratch])
-        self._tables, self._sums, self._fresh = self._make_tables()
+        self.estimator = self._make_estimator()
+        self.points = self.estimator.points
+        self.dynamics = Dynamics(
+            kind=method.dynamics,
+            factor=np.ascontiguousarray(method.factor),
+            kept=np.ones(d) if method.kept is None else np.ascontiguousarray(method.kept),
+            friction=float(method.friction),
+            leapfrog=int(method.leapfrog),
+            momentum=np.zeros(d),
+            thermostat=np.zeros(1),
+            work=np.zeros((2, d)),
+        )
+
+    def _make_estimator(self) -> Estimator:
+        method, d = self.method, self.problem.size
+        points, constant = np.zeros((2, d)), np.zeros(d)
+        if method.center is not None:
+            points[1] = method.center
+        if method.constant is not None:
+            constant[:] = method.constant
+        tables, sums, fresh = self._make_tables()
+        return Estimator(
+            kind=method.estimator,
+            prior=self.problem.prior,
+            plates=np.stack([scratch.record for scratch in self._scratch]),
+            points=points,
+            constant=constant,
+            refresh=int(method.refresh),
+            tables=tables,
+            sums=sums,
+            fresh=fresh,
+            work=np.zeros((2, d)),
+        )
 
     def _make_tables(self):
         d, estimator = self.problem.size, self.method.estimator
@@ -85,18 +119,41 @@ class Chain:
         """Begin anew at `theta`; SAGA's tables are filled at `table_at` (default: `theta`)."""
         self.points[0] = theta
         self.iteration = 0
-        self.zeta[:] = rng.standard_normal(len(self.zeta))
+        self.dynamics.momentum[:] = rng.standard_normal(self.problem.size) * self.dynamics.kept
+        self.dynamics.thermostat[0] = self.method.friction
         self.random[:] = seeded(rng)
         for scratch in self._scratch:
             scratch.restart()
         if self.method.estimator in (SAGA, SAGA_BLOCKS):
             self._fill_tables(self.points[:1] if table_at is None else np.atleast_2d(table_at))
 
+    def state(self) -> dict[str, np.ndarray | int]:
+        """All that moves, copied, but for SAGA's tables."""
+        return {
+            "points": self.points.copy(),
+            "momentum": self.dynamics.momentum.copy(),
+            "thermostat": self.dynamics.thermostat.copy(),
+            "random": self.random.copy(),
+            "iteration": self.iteration,
+        }
+
+    def resume(self, state: dict) -> None:
+        """Go on where another chain's `state` was taken."""
+        theta = state["points"][0]
+        if self.method.refresh:  # the center of SVRG moves, and its full gradient with it
+            self.points[0] = state["points"][1]
+            _recenter(self.estimator)
+        self.points[0] = theta
+        self.dynamics.momentum[:] = state["momentum"]
+        self.dynamics.thermostat[:] = state["thermostat"]
+        self.random[:], self.iteration = state["random"], state["iteration"]
+
     def _fill_tables(self, point: np.ndarray) -> None:
-        self._sums[:] = 0.0
+        e = self.estimator
+        e.sums[:] = 0.0
         whole = self.method.estimator == SAGA
         for plate, rows, table, total in zip(
-            self._plates, self.problem.rows, self._tables, self._sums, strict=True
+            e.plates, self.problem.rows, e.tables, e.sums, strict=True
         ):
             fill_table(
                 plate, np.ascontiguousarray(point), 1 if whole else rows.batch_size, table, total
@@ -108,52 +165,25 @@ class Chain:
         for scratch in self._scratch:
             scratch.set_fixed(scratch.rows.gradient.fixed_values(self.problem.others))
 
-    def estimator_arguments(self) -> tuple:
-        """What `pymc_sgcv.kernel.estimate` takes first."""
-        return (
-            self.method.estimator,
-            self.problem.prior,
-            self._plates,
-            self.points,
-            self.constant,
-            self._tables,
-            self._sums,
-            self._fresh,
-            self._work,
-        )
-
     def estimate(self) -> np.ndarray:
         """One estimate of the gradient where the chain stands; the chain does not move."""
         out = np.empty(self.problem.size)
-        estimate(*self.estimator_arguments(), self.random, out)
+        estimate(self.estimator, self.random, out)
         return out
 
     def pair_differences(self, thetas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The difference of two independent estimates at each of `thetas`: noise alone."""
         out = np.empty(thetas.shape)
-        plain = self.method.estimator == STANDARD
-        thetas, state = np.ascontiguousarray(thetas), seeded(rng)
-        pair_differences(
-            plain, self._plates, self.points, self.constant, self._work, thetas, state, out
-        )
+        pair_differences(self.estimator, np.ascontiguousarray(thetas), seeded(rng), out)
         return out
 
-    def run(
-        self,
-        steps: np.ndarray,
-        thin: int,
-        draws: np.ndarray,
-        gradients: np.ndarray,
-    ) -> None:
+    def run(self, steps: np.ndarray, thin: int, draws: np.ndarray, gradients: np.ndarray) -> None:
         """Run ``len(draws) * thin`` iterations with step sizes `steps` and record them."""
-        method = self.method
         done = run(
-            *self.estimator_arguments(),
-            INTEGRATORS[method.integrator],
-            method.drift,
-            method.noise,
-            self.zeta,
+            self.estimator,
+            self.dynamics,
             steps,
+            self.iteration,
             thin,
             self.random,
             draws,

@@ -30,7 +30,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.graph import value_of
 from pymc_sgcv.model import Plate, Target
-from pymc_sgcv.native import ARGUMENTS, pointer
+from pymc_sgcv.native import ARGUMENTS, KEY, add, pointer
 from pymc_sgcv.skinny import skinny_mode
 
 _LARGE_CONSTANT = 1_000
@@ -186,11 +186,11 @@ def _wrapper_source(d: int, stacked: bool, weighted: bool, row_types, inputs) ->
         place += 1 + kind.ndim
     call = ", ".join(["{points}", *names])
     if stacked:
-        body = [f"total += jit({call.format(points='thetas')})[0]"]
+        body = [f"add(jit({call.format(points='thetas')})[0].ravel(), total.ravel())"]
     else:
         body = [
             "for i in range(m):",
-            f"    total[i] += jit({call.format(points='thetas[i]')})[0]",
+            f"    add(jit({call.format(points='thetas[i]')})[0], total[i])",
         ]
     return _WRAPPER.format(
         d=d,
@@ -211,7 +211,9 @@ def gradient(thetas_at, m, weights_at, table_at, start, n, out_at):
     try:
         {body}
     except Exception:  # a failed check of a parameter: the loop stops on what is not finite
-        total[:] = np.nan
+        for i in range(m):
+            for j in range({d}):
+                total[i, j] = np.nan
 """
 
 
@@ -223,9 +225,11 @@ def _compile_wrapper(source: str, jit: Callable):
     """Compile the C function, cached on disk beside PyTensor's own numba functions."""
     key = CACHED_SRC_FUNCTIONS.get(jit.py_func)
     if key is not None:
-        key = sha256(f"{__name__}{source}{key}{numba.__version__}".encode()).hexdigest()
-    names = {"__name__": __name__, "np": np, "carray": numba.carray, "pointer": pointer, "jit": jit}
-    function = compile_numba_function_src(source, "gradient", names, cache_key=key)
+        key = sha256(f"{source}{key}{KEY}".encode()).hexdigest()
+    names = {"np": np, "carray": numba.carray, "pointer": pointer, "add": add, "jit": jit}
+    function = compile_numba_function_src(
+        source, "gradient", {"__name__": __name__, **names}, cache_key=key
+    )
     with warnings.catch_warnings():  # about layouts inside PyTensor's code: not the user's to mend
         warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
         return numba.cfunc(types.void(*ARGUMENTS), cache=key is not None)(function)

@@ -96,6 +96,9 @@ def diagonal_scales(
     for floor in (1e-4, 1e-4, 1e-4, 0.05, 0.05):  # a floor once all scales are about right
         signs = rng.choice([-1.0, 1.0], size=(probes, len(point)))
         g = _difference(gradient, point, signs * u)
-        curvature = np.mean(g * signs, axis=0) * u
-        u = np.clip(u / np.sqrt(np.maximum(curvature, floor)), _SHORTEST, _LONGEST)
+        with np.errstate(invalid="ignore", over="ignore"):
+            curvature = np.mean(g * signs, axis=0) * u
+        grow = 1 / np.sqrt(np.maximum(curvature, floor))
+        grow = np.where(np.isfinite(curvature), grow, 0.1)  # a step out of the support: shorter
+        u = np.clip(u * grow, _SHORTEST, _LONGEST)
     return u

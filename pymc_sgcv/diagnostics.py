@@ -7,20 +7,17 @@ that an exact sampler gets a warning in fewer than one in 1000 runs.
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Iterator, Mapping
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy import stats
+from scipy.special import chdtri
 
 from pymc_sgcv import _arviz
 from pymc_sgcv._arviz import Container, check_container, get_group, group_names
 from pymc_sgcv.checks import Check, check, worst
-from pymc_sgcv.errors import SGCVWarning
+from pymc_sgcv.errors import warn
 from pymc_sgcv.idata import (
     GRADIENT,
     MIN_DRAWS,
@@ -30,6 +27,7 @@ from pymc_sgcv.idata import (
     rv_name,
 )
 from pymc_sgcv.identities import TARGET_BIAS, SteinErrors, batch_means, chunks, stein_errors
+from pymc_sgcv.search import near_enough
 
 R_HAT, ESS_PER_CHAIN = 1.01, 100
 NOISE_SHARE, CHAIN_DISTANCE = 0.5, 1.0
@@ -62,12 +60,13 @@ def diagnose(idata: Container) -> pd.DataFrame:
           included, from E[(θ − E θ) g] = −1; ``sd_error_average``: the same over all directions,
           far more precise. They fail above 5 %, if Monte Carlo error does not explain it.
         - ``gradient_noise_share``, ``predicted_sd_error``: what the set-up measured and expects.
-        - ``center_distance``, ``chain_distance``: from the center to the mode and to the draws'
-          means, in standard deviations.
+        - ``chain_distance``: from the center to the draws' means, in standard deviations;
+          ``center_distance``: from the center to the mode, where the former is not known or large.
 
     Notes
     -----
-    No check sees a mode that no chain has visited. See `pymc_sgcv.identities` for the mathematics.
+    No check here sees a mode that no chain has visited; the set-up looks for one. The mathematics
+    is in `pymc_sgcv.identities`.
 
     Examples
     --------
@@ -91,20 +90,17 @@ def diagnose(idata: Container) -> pd.DataFrame:
     return pd.DataFrame(rows, index=[one.name for one in checks])
 
 
-def warn_about(idata: Container, stacklevel: int = 2) -> None:
+def warn_about(idata: Container) -> None:
     """Emit one `SGCVWarning` for every check of `diagnose` that fails.
 
     Parameters
     ----------
     idata : arviz.InferenceData or xarray.DataTree
         As for `diagnose`.
-    stacklevel : int
-        As in ``warnings.warn``: 2 is the caller's line.
     """
     for one in _checks(idata):
         if not one.ok:
-            message = f"{one.problem} {one.advice}"
-            warnings.warn(message, SGCVWarning, stacklevel=stacklevel)
+            warn(f"{one.problem} {one.advice}")
 
 
 def _checks(idata: Container) -> list[Check]:
@@ -112,8 +108,8 @@ def _checks(idata: Container) -> list[Check]:
     posterior = require_group(idata, "posterior")
     idata = _sorted(idata)
     groups = {name: _group(idata, name) for name in (GRADIENT, UNCONSTRAINED)}
-    free = [name for v in groups[GRADIENT] if (name := rv_name(str(v), posterior))]
-    draws = posterior[free] if free else posterior
+    free = {rv_name(str(v), posterior): None for v in groups[GRADIENT]}
+    draws = posterior[list(free)] if free and None not in free else posterior
     bad = _not_finite({"posterior": draws, **groups})
     finite = draws.drop_vars([name for group, name in bad if group == "posterior"])
     checks = [_finite_check(bad), *_convergence_checks(finite)]
@@ -121,7 +117,8 @@ def _checks(idata: Container) -> list[Check]:
     count = draws.sizes["chain"] * draws.sizes["draw"]
     if all(groups.values()) and not bad and count >= MIN_DRAWS:
         checks += _stein_checks(stein_errors(idata), float(attrs.get("target_bias", TARGET_BIAS)))
-    return checks + list(_setup_checks(attrs, _size(groups[GRADIENT] or draws)))
+    size = int(attrs.get("parameters", _size(groups[GRADIENT] or draws)))
+    return checks + list(_setup_checks(attrs, size))
 
 
 def _sorted(idata: Container) -> Container:
@@ -162,8 +159,7 @@ def _convergence_checks(draws: xr.Dataset) -> Iterator[Check]:
         return
     chains = draws.sizes["chain"]
     slow, labels = _slowest(draws)
-    with np.errstate(invalid="ignore"):
-        bulk, tail = (az.ess(slow, method=kind)["x"].values for kind in ("bulk", "tail"))
+    bulk, tail = (_arviz.ess(slow, kind)["x"].values for kind in ("bulk", "tail"))
     if chains > 1:
         limits = _r_hat_limit(bulk, chains, _size(draws))
         yield from worst("r_hat", _arviz.rhat(slow)["x"].values, limits, labels)
@@ -208,7 +204,7 @@ def _r_hat_limit(ess: np.ndarray, chains: int, size: int) -> np.ndarray:
     """
     m = 2 * chains
     n = np.fmax(ess / m, ESS_PER_CHAIN / 2)
-    quantile = stats.chi2.isf(FALSE_ALARMS / (2 * size), m - 1) / (m - 1)
+    quantile = chdtri(m - 1, FALSE_ALARMS / (2 * size)) / (m - 1)
     return np.maximum(R_HAT, np.sqrt(1 + quantile / n))
 
 
@@ -225,9 +221,11 @@ def _setup_checks(attrs: Mapping, size: int) -> Iterator[Check]:
     limits = {
         "gradient_noise_share": NOISE_SHARE,
         "predicted_sd_error": float(attrs.get("target_bias", TARGET_BIAS)),
-        "center_distance": max(1.0, 0.1 * math.sqrt(size)),
+        "center_distance": near_enough(size),
         "chain_distance": CHAIN_DISTANCE,
     }
+    if attrs.get("chain_distance", np.inf) <= CHAIN_DISTANCE:
+        del limits["center_distance"]  # the draws are around the center, wherever the mode is
     for name, limit in limits.items():
         if name in attrs:
             yield check(name, attrs[name], limit, str(attrs.get(f"{name}_where", "")))

@@ -7,6 +7,8 @@ them. `points` holds θ in its first row and the center θ̂ in its second.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pymc_sgcv.native import call, clear, compiled, put
@@ -15,6 +17,7 @@ from pymc_sgcv.rows import (
     FULL_TABLE,
     FUNCTION,
     N_ROWS,
+    PIECE,
     add_batch_gradient,
     add_row_sum,
     choose,
@@ -23,6 +26,68 @@ from pymc_sgcv.rows import (
 from pymc_sgcv.xoshiro import below
 
 STANDARD, CONTROL_VARIATE, SAGA, SAGA_BLOCKS = range(4)
+
+
+class Estimator(NamedTuple):
+    """What compiled code needs to estimate a gradient.
+
+    Attributes
+    ----------
+    kind
+        One of the estimators above.
+    prior, plates
+        Records (see `pymc_sgcv.rows`) of ℓ₀ and of every plate.
+    points
+        (2, d): θ and the center θ̂.
+    constant
+        Σᵢ ℓᵢ′(θ̂), of (d,).
+    refresh
+        Iterations after which θ̂ moves to where the chain stands (SVRG); 0: never.
+    tables, sums, fresh
+        SAGA's tables of gradients, their sums, and room for the gradients of one minibatch.
+    work
+        (2, d) numbers of scratch.
+    """
+
+    kind: int
+    prior: np.ndarray
+    plates: np.ndarray
+    points: np.ndarray
+    constant: np.ndarray
+    refresh: int
+    tables: tuple
+    sums: np.ndarray
+    fresh: np.ndarray
+    work: np.ndarray
+
+
+@compiled
+def estimate(estimator, rng, out):
+    """Fill `out` with an estimate of the gradient at the first of the points."""
+    e = estimator
+    clear(out)
+    add_prior_gradient(e.prior, e.points, out)
+    if e.kind == STANDARD:
+        standard(e.plates, e.points, rng, out)
+    elif e.kind == CONTROL_VARIATE:
+        control_variate(e.plates, e.points, e.constant, e.work, rng, out)
+    elif e.kind == SAGA:
+        saga(e.plates, e.points, e.tables, e.sums, e.fresh, rng, out)
+    else:
+        saga_blocks(e.plates, e.points, e.tables, e.sums, e.fresh, rng, out)
+
+
+@compiled
+def recenter(estimator):
+    """Move the center to where the chain stands: one pass over the data (Johnson & Zhang 2013)."""
+    e = estimator
+    put(e.points[0], e.points[1])
+    clear(e.work[0])
+    for p in range(len(e.plates)):
+        plate = e.plates[p]
+        ones = np.ones(plate[PIECE])
+        add_row_sum(plate, e.points[1:], 0, plate[N_ROWS], ones, e.work[:1])
+    put(e.work[0], e.constant)
 
 
 @compiled

@@ -88,7 +88,8 @@ def gradient_groups(idata: Container) -> Container:
             "idata holds no gradients: neither a group 'gradient' nor a variable 'gradient__*' in "
             f"'sample_stats' (its groups are {', '.join(group_names(idata)) or 'none'}). Sample "
             "with one of this package's step methods, such as SGLDCV, SGLD or SAGA, which record "
-            "the gradient of every draw; NUTS, HMC and the Metropolis methods do not."
+            "the gradient of every draw (in sg.sample unless gradients=False was given); NUTS, HMC "
+            "and the Metropolis methods do not."
         )
     return idata
 
@@ -196,6 +197,7 @@ def read_scores(idata: Container, draws: xr.Dataset, group: str, order: int) -> 
     owner = {
         rv: v for v, g in gradient.items() if (rv := rv_name(v, draws)) and draws[rv].size == g.size
     }
+    owner |= {v: v for v in owner if v in gradient}  # an equal name beats one that begins alike
     effective = _effective_draws(gradient, chains, length)
     return Scores(gradient, position, owner, chains, length, effective)
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from pymc_sgcv import _arviz
 from pymc_sgcv._arviz import Container, get_group
@@ -80,7 +80,7 @@ class SteinErrors:
         A value is too large if it is above its tolerance, and chance makes it from one of
         `target_bias` with a probability below `alarms`, over all parameters together.
         """
-        t = stats.t.isf(alarms / (2 * len(self.ratio)), self.batches - 1)
+        t = -stdtrit(self.batches - 1, alarms / (2 * len(self.ratio)))
         shift = np.maximum(SHIFT_TOLERANCE, TARGET_BIAS + t * self.shift_error)
         # A draw in the neck of a funnel can hide an error behind the standard error it causes.
         robust = np.minimum(self.ratio_error, 1.5 * self.robust_error)

@@ -53,12 +53,31 @@ def rows_refusal(name: str, minibatched: bool) -> str:
     )
 
 
-def check_batch_size(batch_size: int | None) -> None:
-    """Anything but a positive whole number, or None."""
-    if batch_size is None:
+FIRST_BATCH = 500
+"""The minibatch from which the automatic batch size starts."""
+
+
+def first_batch_size(model: pm.Model, batch_size: int | str | None) -> int | None:
+    """The batch size to begin with: the user's, None where pm.Minibatch says it, or our own."""
+    _check_batch_size(batch_size)
+    if isinstance(batch_size, int | np.integer):
+        return int(batch_size)
+    values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    if batch_size is None and _minibatch_nodes([*model.observed_RVs, *values], model.free_RVs):
+        return None
+    lengths = [np.shape(value_of(v))[0] for v in values if v.ndim and not _minibatch_nodes([v])]
+    lengths += [
+        len(value_of(full)) for node in _minibatch_nodes(values) for full in node.inputs[:-1]
+    ]
+    return min(FIRST_BATCH, max(lengths, default=FIRST_BATCH))
+
+
+def _check_batch_size(batch_size: int | str | None) -> None:
+    """Anything but a positive whole number, ``"auto"`` or None."""
+    if batch_size is None or (isinstance(batch_size, str) and batch_size == "auto"):
         return
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer):
-        raise TypeError(f"batch_size must be a whole number of rows, not {batch_size!r}.")
+        raise TypeError(f'batch_size must be a whole number of rows or "auto", not {batch_size!r}.')
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, not {batch_size}.")
 
@@ -126,15 +145,9 @@ def group_likelihoods(model: pm.Model, batch_size: int | None) -> list[Group]:
 
 def _nothing_to_subsample(model: pm.Model, batch_size: int | None) -> str:
     names = ", ".join(f"'{rv.name}'" for rv in model.observed_RVs) or "none"
-    if batch_size is None:
-        return (
-            f"No likelihood of this model (observed: {names}) uses pm.Minibatch. Pass "
-            "batch_size=n to the step method to subsample a plain full-data model, or declare "
-            "the data with pm.Minibatch(..., batch_size=n) and total_size=N."
-        )
     return (
-        f"No observed variable (observed: {names}) has batch_size={batch_size} rows or more: "
-        "use a smaller batch_size, at most the number of rows."
+        f"No observed variable (observed: {names}) has batch_size={batch_size} rows or more: there "
+        "is nothing to subsample. Use a smaller batch_size, at most the number of rows."
     )
 
 

@@ -22,7 +22,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_sgcv.graph import rebuild, rows_like, value_of
 from pymc_sgcv.likelihoods import (
     Group,
-    check_batch_size,
+    first_batch_size,
     group_likelihoods,
     refuse_batch_larger_than_data,
     refuse_discrete,
@@ -110,7 +110,9 @@ class Target:
 
 
 def read_model(
-    model: pm.Model, values: Sequence[TensorVariable] | None = None, batch_size: int | None = None
+    model: pm.Model,
+    values: Sequence[TensorVariable] | None = None,
+    batch_size: int | str | None = None,
 ) -> Target:
     """Take `model` apart.
 
@@ -121,11 +123,12 @@ def read_model(
     values
         Value variables to sample; all of them by default. The rest become `Target.others`.
     batch_size
-        Rows per minibatch: needed for a plain model, optional for one with ``pm.Minibatch``.
+        Rows per minibatch. By default what ``pm.Minibatch`` says; for a plain model, or with
+        ``"auto"``, 500 or all there are.
     """
     values = list(model.value_vars if values is None else values)
     refuse_discrete(model, values)
-    check_batch_size(batch_size)
+    batch_size = first_batch_size(model, batch_size)
     refuse_missing_observations(model)
     refuse_minibatch_elsewhere(model)
     groups = group_likelihoods(model, batch_size)

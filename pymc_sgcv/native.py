@@ -16,14 +16,21 @@ import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
-_SOURCES = ("native", "xoshiro", "rows", "gradients", "dynamics", "kernel", "optimizers")
-_KEY = sha256(
+_SOURCES = ("native", "xoshiro", "rows", "gradients", "dynamics", "kernel", "optimizers", "gibbs")
+KEY = sha256(
     b"".join(Path(__file__).with_name(f"{name}.py").read_bytes() for name in _SOURCES)
     + numba.__version__.encode()
 ).hexdigest()
+"""Changes with the source of anything compiled here, and with numba."""
+
+# Numba fills its registries before it compiles or loads anything: 40 MB, once per process. That is
+# done here, so that what a model takes of memory is the model's alone.
+cpu_target.typing_context.refresh()
+cpu_target.target_context.refresh()
 
 ARGUMENTS = types.intp, types.intp, types.intp, types.intp, types.intp, types.intp, types.intp
 """points, number of points, weights, argument table, first row, number of rows, output."""
@@ -34,7 +41,7 @@ def compiled(function: Callable) -> Callable:
 
     Numba's own cache looks at one file only; here a change in any of `_SOURCES` makes it afresh.
     """
-    CACHED_SRC_FUNCTIONS[function] = sha256(f"{_KEY}{function.__qualname__}".encode()).hexdigest()
+    CACHED_SRC_FUNCTIONS[function] = sha256(f"{KEY}{function.__qualname__}".encode()).hexdigest()
     return numba.njit(cache=True, nogil=True)(function)
 
 
@@ -50,6 +57,13 @@ def clear(target):
     """Fill a vector with zeros."""
     for j in range(len(target)):
         target[j] = 0.0
+
+
+@compiled
+def add(values, target):
+    """Add a vector to another one; an array expression would compile numpy's error messages too."""
+    for j in range(len(target)):
+        target[j] += values[j]
 
 
 @intrinsic

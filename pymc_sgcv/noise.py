@@ -9,17 +9,35 @@ import numpy as np
 
 from pymc_sgcv.center import Center
 from pymc_sgcv.chain import Chain, Method
+from pymc_sgcv.dynamics import BAOAB
 from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS
 from pymc_sgcv.problem import Problem
 
-NOISE_PAIRS = 2000
+MOST_NUMBERS = 20_000_000
+"""What is kept of a pilot or of pairs of estimates at once: 160 MB."""
+
+
+def pairs(d: int) -> int:
+    """How many pairs of estimates tell the noise in d directions: 2000 at most."""
+    return int(min(np.clip(20 * d, 800, 2000), max(100, MOST_NUMBERS // d)))
 
 
 def control_variate(center: Center) -> Method:
     """SGLD-CV as the pilot runs it: preconditioned by the covariance at the center."""
-    factor = center.factor
-    drift = factor @ factor.T if factor.ndim == 2 else factor**2
-    return Method(CONTROL_VARIATE, "lm", drift, factor, center.theta, center.likelihood_gradient)
+    return Method(
+        CONTROL_VARIATE,
+        BAOAB,
+        center.factor,
+        center=center.theta,
+        constant=center.likelihood_gradient,
+    )
+
+
+def around(center: Center, rng: np.random.Generator) -> np.ndarray:
+    """Draws of the Gaussian that the center stands for, enough to measure the noise at."""
+    d, factor = len(center.theta), center.factor
+    z = rng.standard_normal((pairs(d), d))
+    return center.theta + (z * factor if factor.ndim == 1 else z @ factor.T)
 
 
 def gradient_noise(
@@ -33,15 +51,15 @@ def gradient_noise(
 
     Two independent estimates at the same point differ by noise alone: V = E[(ĝ₁−ĝ₂)(ĝ₁−ĝ₂)ᵀ]/2.
     """
-    saga = method.estimator in (SAGA, SAGA_BLOCKS)
-    chain = Chain(problem, replace(method, estimator=CONTROL_VARIATE) if saga else method)
-    points = draws[np.linspace(0, len(draws) - 1, NOISE_PAIRS).astype(int)]
+    moving = method.estimator in (SAGA, SAGA_BLOCKS) or method.refresh > 0
+    chain = Chain(problem, replace(method, estimator=CONTROL_VARIATE) if moving else method)
+    points = draws[np.linspace(0, len(draws) - 1, pairs(problem.size)).astype(int)]
     differences = chain.pair_differences(points, rng)
-    # SAGA's reference points are spread like the chain itself: twice the variance of a fixed
-    # center. The rows of a block share theirs, so its distance from the rest stays whole.
-    scale = 0.5 * (2.0 if saga else 1.0)
+    # Reference points of SAGA and SVRG are spread like the chain itself: twice the variance of a
+    # fixed center. The rows of a block share theirs, so its distance from the rest stays whole.
+    scale = 0.5 * (2.0 if moving else 1.0)
     shared = 1.0 if method.estimator == SAGA_BLOCKS else 0.0
-    if method.estimator == SAGA and problem.subsampling == "block":
+    if method.estimator == SAGA and problem.layout.subsampling == "block":
         shared = 0.7  # two or three reference points to a block
     if factor.ndim == 1:
         return scale * np.mean((differences * factor) ** 2, axis=0) + shared

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_sgcv.gradients import add_prior_gradient, standard
+from pymc_sgcv.gradients import estimate
 from pymc_sgcv.native import clear, compiled
 
 SGD, ADAM = range(2)
 
 
 @compiled
-def ascend(
-    kind, prior, plates, points, scale, steps, moments, rng, mean_theta, mean_gradient, mean_square
-):
+def ascend(kind, estimator, scale, steps, moments, rng, mean_theta, mean_gradient, mean_square):
     """Take ``len(steps)`` steps uphill and average iterates and gradients over them.
 
     SGD   θ ← θ + hₖ s² ĝ                       (s: the coordinates' scales)
@@ -23,15 +21,13 @@ def ascend(
     `moments` holds Adam's m and v and, at [2, 0], the number of steps so far. Returns whether
     everything stayed finite.
     """
-    theta, gradient = points[0], np.empty(points.shape[1])
+    theta, gradient = estimator.points[0], np.empty(estimator.points.shape[1])
     clear(mean_theta)
     clear(mean_gradient)
     clear(mean_square)
     n = len(steps)
     for k in range(n):
-        clear(gradient)
-        add_prior_gradient(prior, points, gradient)
-        standard(plates, points, rng, gradient)
+        estimate(estimator, rng, gradient)
         if not np.isfinite(gradient.sum()):
             return False
         moments[2, 0] += 1

@@ -8,7 +8,7 @@ from scipy.linalg import eigh
 
 from pymc_sgcv.center import Center, center_at
 from pymc_sgcv.chain import Chain, Divergence
-from pymc_sgcv.noise import NOISE_PAIRS, control_variate, gradient_noise, worst
+from pymc_sgcv.noise import MOST_NUMBERS, around, control_variate, gradient_noise, worst
 from pymc_sgcv.problem import Problem
 
 _ITERATIONS = 4000
@@ -18,34 +18,57 @@ _TRUST = 0.3
 
 
 def pilot(
-    problem: Problem, center: Center, rng: np.random.Generator, rounds: int = 2
+    problem: Problem,
+    center: Center,
+    rng: np.random.Generator,
+    noise: np.ndarray | None = None,
+    rounds: int = 2,
 ) -> tuple[Center, np.ndarray, np.ndarray]:
     """Refine the center and the covariance factor; return them with the last draws and gradients.
 
     The gradients of the pilot are regressed on its draws: the slope is minus the inverse
     covariance, its root the posterior mean, both far sharper than the draws' own moments. Where
-    gradient noise drowns the slope, the first estimate stays.
+    gradient noise drowns the slope, the first estimate stays. `noise` is that around the center, if
+    it is known.
     """
     for _ in range(rounds):
-        draws, gradients = _run(problem, center, rng)
-        refined = center_at(problem, *_refine(center, draws, gradients))
+        draws, gradients = _run(problem, center, noise, rng)
+        noise = None
+        theta, factor = _refine(center, draws, gradients)
+        refined = center_at(problem, theta, factor)
         if not refined.distance <= max(1.0, np.sqrt(problem.size), 2 * center.distance):
             break
+        settled = _alike(center, refined)
         center = refined
+        if settled:
+            break
     return center, draws, gradients
 
 
-def _run(problem: Problem, center: Center, rng: np.random.Generator):
+def _alike(old: Center, new: Center) -> bool:
+    """Whether center and covariance have hardly changed, so that another round tells no more."""
+    if old.factor.ndim == 1:
+        change, moved = new.factor / old.factor, (new.theta - old.theta) / old.factor
+    else:
+        change = np.linalg.svd(np.linalg.solve(old.factor, new.factor), compute_uv=False)
+        moved = np.linalg.solve(old.factor, new.theta - old.theta)
+    return bool(np.abs(np.log(change)).max() < 0.1 and np.abs(moved).max() < 0.2)
+
+
+def _run(problem: Problem, center: Center, noise: np.ndarray | None, rng: np.random.Generator):
     """A chain around the center, with steps short enough for its gradient noise."""
     d, method = problem.size, control_variate(center)
-    around = center.theta + _white(rng.standard_normal((NOISE_PAIRS, d)), center.factor)
-    noise = gradient_noise(problem, method, around, center.factor, rng)
+    starts = around(center, rng)
+    if noise is None:
+        noise = gradient_noise(problem, method, starts, center.factor, rng)
     h = min(_STEP, 0.8 / worst(noise))
-    n = max(_ITERATIONS, 20 * d) if center.factor.ndim == 2 else _ITERATIONS // 4
+    n = max(min(_ITERATIONS, 1500 + 50 * d), 20 * d)
+    if center.factor.ndim == 1:
+        n = int(min(_ITERATIONS // 4, max(200, MOST_NUMBERS // d)))
     for _ in range(6):
         draws, gradients = np.empty((n, d)), np.empty((n, d))
         chain = Chain(problem, method)
-        chain.start(around[0], rng)
+        chain.start(starts[0], rng)
         try:
             chain.run(np.full(n, h), 1, draws, gradients)
         except Divergence:
@@ -56,10 +79,6 @@ def _run(problem: Problem, center: Center, rng: np.random.Generator):
         "The pilot run diverged at every step size tried: the posterior is too far from "
         "log-concave around its mode, or improper. Check the priors, or use NUTS on this model."
     )
-
-
-def _white(z: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    return z * factor if factor.ndim == 1 else z @ factor.T
 
 
 def _refine(center: Center, draws: np.ndarray, gradients: np.ndarray):

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from threading import Lock
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -11,45 +14,83 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constant
 from pymc.util import get_default_varnames
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors
 
 from pymc_sgcv.model import Target
 
 _PYTHON = Mode(linker="py", optimizer="fast_compile")
-_CHUNK = 500
 
 
-def check_names(model: pm.Model, var_names: list[str] | None) -> list[str]:
+def check_names(model: pm.Model, var_names: str | Sequence[str] | None) -> list[str]:
     """The free variables and Deterministics to store: all, or those asked for."""
     known = [v.name for v in get_default_varnames(model.unobserved_RVs, include_transformed=False)]
-    unknown = sorted(set(var_names or ()) - set(known))
+    if var_names is None:
+        return known
+    wanted = {var_names} if isinstance(var_names, str) else set(var_names)
+    unknown = sorted(wanted - set(known))
     if unknown:
         raise ValueError(f"var_names holds {unknown}, but the model's variables are {known}.")
-    return known if var_names is None else [name for name in known if name in var_names]
+    if not wanted:
+        raise ValueError(f"var_names is empty: name at least one of {known}, or leave it out.")
+    return [name for name in known if name in wanted]
 
 
-def posterior_group(target: Target, draws: np.ndarray, names: list[str]) -> xr.Dataset:
-    """Free variables and Deterministics on the model's own scale.
+class Transform:
+    """Free variables and Deterministics on the model's own scale, from flat unconstrained draws.
 
-    `draws` has shape (chain, draw, d). All draws of a chunk are transformed at once by the
-    vectorised graph of the model.
+    Parameters
+    ----------
+    target
+        The model.
+    names
+        Variables to compute.
+
+    Attributes
+    ----------
+    needed
+        Names of the value variables that any of them depends on, in the order of θ.
+    shapes, dtypes
+        What one draw of each variable looks like.
     """
-    model = target.model
-    graphs = model.replace_rvs_by_values([model[name] for name in names])
-    inputs = list(target.values)
-    batched = [value.type.clone(shape=(None, *value.type.shape))() for value in inputs]
-    outputs = vectorize_graph(graphs, dict(zip(inputs, batched, strict=True)))
-    function = pytensor.function(batched, outputs, mode=_PYTHON, on_unused_input="ignore")
-    flat = draws.reshape(-1, draws.shape[-1])
-    parts = []
-    for start in range(0, max(len(flat), 1), _CHUNK):
-        values = target.unflatten(flat[start : start + _CHUNK])
-        arrays = [np.asarray(values[v.name], dtype=v.dtype) for v in inputs]
-        parts.append(function(*arrays))
-    values = {}
-    for i, name in enumerate(names):
-        stacked = np.concatenate([np.asarray(part[i]) for part in parts])
-        values[name] = stacked.reshape(draws.shape[:2] + stacked.shape[1:])
-    return named_dataset(model, values)
+
+    def __init__(self, target: Target, names: Sequence[str]):
+        model = target.model
+        graphs = dict(zip(names, model.replace_rvs_by_values([model[n] for n in names])))
+        behind = {name: set(ancestors([graph])) for name, graph in graphs.items()}
+        self.target, self.names = target, list(names)
+        self.needed = [v.name for v in target.values if any(v in b for b in behind.values())]
+        self._same = {n: g.name for n, g in graphs.items() if g in target.values}
+        self._fixed = [n for n in names if not behind[n].intersection(target.values)]
+        self._computed = [n for n in names if n not in self._same]
+        self._function, self._inputs = self._compile({n: graphs[n] for n in self._computed}, behind)
+        self._lock = Lock()  # a PyTensor function has one set of cells for all threads
+        one = self(target.flatten(target.start)[None])  # what cannot be computed fails before a run
+        self.shapes = {name: value.shape[1:] for name, value in one.items()}
+        self.dtypes = {name: value.dtype for name, value in one.items()}
+
+    def _compile(self, graphs: dict, behind: dict):
+        """A function of some value variables, each with a leading axis of draws."""
+        inputs = [v for v in self.target.values if any(v in behind[n] for n in graphs)]
+        batched = [v.type.clone(shape=(None, *v.type.shape))() for v in inputs]
+        outputs = list(graphs.values())
+        if inputs:
+            outputs = vectorize_graph(outputs, dict(zip(inputs, batched, strict=True)))
+        return pytensor.function(batched, outputs, mode=_PYTHON), inputs
+
+    def __call__(self, draws: np.ndarray) -> dict[str, np.ndarray]:
+        """Values by name, with a leading axis, of `draws` (n, d)."""
+        flat = self.target.unflatten(draws)
+        arrays = [np.asarray(flat[v.name], dtype=v.dtype) for v in self._inputs]
+        values = {n: np.asarray(flat[v], dtype=self._kind(v)) for n, v in self._same.items()}
+        if self._computed:
+            with self._lock:
+                values |= dict(zip(self._computed, map(np.asarray, self._function(*arrays))))
+        for name in self._fixed:  # depends on no variable, so it has no axis of draws yet
+            values[name] = np.broadcast_to(values[name], (len(draws), *values[name].shape))
+        return {name: values[name] for name in self.names}
+
+    def _kind(self, value_name: str) -> str:
+        return next(v.dtype for v in self.target.values if v.name == value_name)
 
 
 def named_dataset(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +22,20 @@ _PARTS = 16
 """Full passes are summed in this many parts, whatever the cores, for the same result."""
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How minibatches are drawn: their rows, and per plate their size and the rows' weights."""
+
+    subsampling: str
+    batch_sizes: tuple[int, ...]
+    weights: tuple[np.ndarray | None, ...]
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some rows are drawn more often than others."""
+        return any(weights is not None for weights in self.weights)
+
+
 class Problem:
     """Gradients of a model's log posterior over any rows of its data.
 
@@ -31,26 +46,26 @@ class Problem:
     values
         Value variables to sample (default: all).
     batch_size
-        Rows per minibatch; default: what ``pm.Minibatch`` was given.
+        Rows per minibatch, or ``"auto"``; default: what ``pm.Minibatch`` was given, or automatic.
     subsampling
         ``"block"``, ``"without"`` or ``"iid"``.
     weights
         Row probabilities for ``"iid"``: an array, or one per observed variable by name.
     compile_kwargs
         Passed on to ``pytensor.function``.
-    proven
-        Whether the rows of this model have been proven to add up before.
+    layout
+        How an earlier `Problem` of this model was laid out: its rows need no proof then.
     """
 
     def __init__(
         self,
         model: pm.Model,
         values: Sequence | None = None,
-        batch_size: int | None = None,
+        batch_size: int | str | None = None,
         subsampling: str = "block",
         weights: np.ndarray | dict[str, np.ndarray] | None = None,
         compile_kwargs: dict | None = None,
-        proven: bool = False,
+        layout: Layout | None = None,
     ):
         if subsampling not in SUBSAMPLING:
             raise ValueError(f"subsampling must be one of {SUBSAMPLING}, not {subsampling!r}.")
@@ -58,16 +73,16 @@ class Problem:
         self.subsampling = subsampling
         self._batch_size = batch_size
         self.target = read_model(model, values, batch_size)
-        self._weights = weights
+        self._given_weights = weights
         self._sources = self._present_data()
         for plate in self.target.plates:
             _check_arrays(plate)
             self._weights_of(plate)
-        if not proven:
+        if layout is None:
             prove_rows(self.target)
         self.functions = compile_target(self.target, compile_kwargs)
         self.others = {v.name: self.target.start[v.name] for v in self.target.others}
-        self._lay_out()
+        self.lay_out(layout or self.first_layout())
 
     @property
     def size(self) -> int:
@@ -84,7 +99,25 @@ class Problem:
         """Rows that one minibatch of every plate holds together."""
         return sum(rows.batch_size for rows in self.rows)
 
-    def _lay_out(self) -> None:
+    @property
+    def chooses_batch(self) -> bool:
+        """Whether the batch size is left to the set-up."""
+        plain = not any(plate.minibatched for plate in self.target.plates)
+        return self._batch_size == "auto" or (self._batch_size is None and plain)
+
+    def first_layout(self) -> Layout:
+        """What the model and the user say."""
+        plates = self.target.plates
+        return Layout(
+            self.subsampling,
+            tuple(plate.batch_size for plate in plates),
+            tuple(self._weights_of(plate) for plate in plates),
+        )
+
+    def lay_out(self, layout: Layout) -> None:
+        """Put the data where minibatches are drawn from."""
+        self.layout = layout
+        self.rows = self._full = ()  # let go of an earlier copy before making the next
         prior = self.functions.prior
         self._prior_fixed = prior.fixed_values(self.others)
         self._prior_table = prior.arguments([], self._prior_fixed)
@@ -96,16 +129,22 @@ class Problem:
                 gradient,
                 plate.arrays(),
                 gradient.fixed_values(self.others),
-                plate.batch_size,
-                self.subsampling,
-                self._weights_of(plate),
+                n,
+                layout.subsampling,
+                weights,
             )
-            for plate, gradient in zip(self.target.plates, self.functions.plates, strict=True)
+            for plate, gradient, n, weights in zip(
+                self.target.plates,
+                self.functions.plates,
+                layout.batch_sizes,
+                layout.weights,
+                strict=True,
+            )
         ]
         self._full = [rows.scratch() for rows in self.rows]
 
     def _weights_of(self, plate) -> np.ndarray | None:
-        weights = self._weights
+        weights = self._given_weights
         if isinstance(weights, dict):
             names = [name for p in self.target.plates for name in p.observed]
             unknown = sorted(set(weights) - set(names))
@@ -144,7 +183,7 @@ class Problem:
         for plate in self.target.plates:
             _check_arrays(plate)
         self._sources = present
-        self._lay_out()
+        self.lay_out(self.first_layout())
         return True
 
     def set_others(self, point: dict[str, np.ndarray]) -> None:

@@ -180,15 +180,35 @@ def alias_table(weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np
     p = np.asarray(weights, dtype=float)
     p = p / p.sum()
     chance, alias = p * len(p), np.arange(len(p), dtype=np.intp)
-    small, large = list(np.flatnonzero(chance < 1)), list(np.flatnonzero(chance >= 1))
-    while small and large:
-        low, high = small.pop(), large[-1]
+    _share_out(chance, alias)
+    return chance, alias, 1 / (n * p)
+
+
+@compiled
+def _share_out(chance, alias):
+    """Fill the room that each slot with a chance below 1 leaves, from slots that have too much."""
+    small, large = np.empty(len(chance), np.intp), np.empty(len(chance), np.intp)
+    n_small, n_large = 0, 0
+    for i in range(len(chance)):
+        if chance[i] < 1:
+            small[n_small] = i
+            n_small += 1
+        else:
+            large[n_large] = i
+            n_large += 1
+    while n_small and n_large:
+        n_small -= 1
+        low, high = small[n_small], large[n_large - 1]
         alias[low] = high
         chance[high] -= 1 - chance[low]
         if chance[high] < 1:
-            small.append(large.pop())
-    chance[small + large] = 1.0
-    return chance, alias, 1 / (n * p)
+            n_large -= 1
+            small[n_small] = high
+            n_small += 1
+    for k in range(n_small):  # what rounding left over
+        chance[small[k]] = 1.0
+    for k in range(n_large):
+        chance[large[k]] = 1.0
 
 
 @compiled
@@ -283,4 +303,22 @@ def add_row_sum(plate, points, start, stop, ones, out):
             first,
             k,
             out.ctypes.data,
+        )
+
+
+@compiled
+def row_gradients(plate, points, start, out):
+    """Fill `out`, of shape (rows, points, d), with ℓᵢ′ of rows start, start + 1, … at `points`."""
+    one, m, table = np.ones(1), len(points), plate[FULL_TABLE]
+    for i in range(len(out)):
+        out[i] = 0.0
+        call(
+            plate[FUNCTION],
+            points.ctypes.data,
+            m,
+            one.ctypes.data,
+            table,
+            start + i,
+            1,
+            out[i].ctypes.data,
         )

@@ -28,8 +28,8 @@ from pymc_sgcv._arviz import Container
 from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.chain import Chain
 from pymc_sgcv.diagnostics import warn_about
-from pymc_sgcv.idata import to_idata_groups
-from pymc_sgcv.posterior import check_names, constant_data, named_dataset, posterior_group
+from pymc_sgcv.posterior import check_names, constant_data
+from pymc_sgcv.recording import Record, check_gradients
 from pymc_sgcv.schedules import step_sizes
 from pymc_sgcv.step import StochasticGradientStep
 from pymc_sgcv.step_methods import SGLDCV
@@ -49,7 +49,8 @@ def sample(
     random_seed=None,
     progressbar: bool = True,
     initvals: Mapping | Sequence[Mapping] | None = None,
-    var_names: Sequence[str] | None = None,
+    var_names: str | Sequence[str] | None = None,
+    gradients: bool | str | Sequence[str] = True,
     discard_tuned_samples: bool = True,
     compute_convergence_checks: bool = True,
     model: pm.Model | None = None,
@@ -77,7 +78,12 @@ def sample(
     initvals
         Starting values, where the step method has no center.
     var_names
-        Variables and Deterministics to store; all by default.
+        Variables and Deterministics to store; all by default. A Deterministic is computed block by
+        block, so what it depends on need not be stored.
+    gradients
+        Whether to store the groups ``gradient`` and ``unconstrained_posterior``, of those free
+        variables that `var_names` are or depend on; or names of free variables to store them for.
+        Without them `zv`, `ksd` and some checks of `diagnose` are not possible.
     discard_tuned_samples
         If False, warmup groups are kept.
     compute_convergence_checks
@@ -91,13 +97,18 @@ def sample(
         With the groups ``posterior``, ``sample_stats``, ``gradient``, ``unconstrained_posterior``.
         Interrupted by Ctrl-C, it holds what was sampled until then.
 
+    Notes
+    -----
+    Memory is that of the stored variables. The model with 200,000 parameters of which only
+    predictions are wanted: ``sg.sample(var_names=["prediction"], gradients=False)``.
+
     Examples
     --------
     >>> with model:  # doctest: +SKIP
     ...     idata = sg.sample(2000, random_seed=1)
     """
     model = pm.modelcontext(model)
-    names = check_names(model, var_names)
+    names, gradients = check_names(model, var_names), check_gradients(model, gradients)
     _check_counts(draws=draws, tune=tune, chains=chains, cores=cores)
     cores = cores or min(4, os.cpu_count() or 1)
     chains = chains or max(2, cores)
@@ -106,13 +117,24 @@ def sample(
     rngs = get_random_generator(random_seed).spawn(chains)
     seeds = [rng.integers(2**30) for rng in rngs]  # as pm.sample does, for the same draws
     step.refresh()
-    runs = _prepare(step, rngs, _initial_points(step, initvals, seeds), draws, tune)
+    center = step.plan.center
+    record = Record(
+        step.problem.target,
+        names,
+        gradients,
+        chains,
+        tune,
+        draws,
+        keep_tune=not discard_tuned_samples,
+        center=None if center is None else center.theta,
+    )
+    runs = _prepare(step, rngs, _initial_points(step, initvals, seeds), record, draws + tune)
     began = time.perf_counter()
     _run_all(step, runs, min(cores, chains), progressbar)
     seconds = time.perf_counter() - began
-    idata = _package(step, runs, names, tune, seconds, discard_tuned_samples)
+    idata = _package(step, runs, record, tune, seconds)
     if compute_convergence_checks:
-        warn_about(idata, stacklevel=3)
+        warn_about(idata)
     return idata
 
 
@@ -148,35 +170,38 @@ def _initial_points(step: StochasticGradientStep, initvals, seeds: Sequence[int]
 
 
 class _Run:
-    """One chain's work: what is asked for, what is done, where it is stored."""
+    """One chain's work: what is asked for, what is done, and who takes over the draws."""
 
-    def __init__(self, step, chain: Chain, rng, point, draws: int, tune: int):
-        self.step, self.chain, self.rng, self.point = step, chain, rng, point
-        self.total, self.done = draws + tune, 0
-        d = step.problem.size
-        self.draws, self.gradients = np.empty((self.total, d)), np.empty((self.total, d))
-        self.steps = np.empty(self.total)
+    def __init__(self, step, number: int, rng, point, record: Record, total: int):
+        self.step, self.number, self.rng, self.point = step, number, rng, point
+        self.record, self.total, self.done = record, total, 0
+        self.chain: Chain = step.make_chain()
 
     def work(self, stop: threading.Event) -> None:
-        """Run to the end, in blocks short enough to notice `stop`."""
+        """Run to the end, in blocks short enough to notice `stop` and to fit into memory."""
         self.step.begin(self.chain, self.point, self.rng)
-        block, thin = 1, self.step.plan.thin
+        block, thin, d = 1, self.step.plan.thin, self.step.problem.size
+        draws = gradients = np.empty((0, d))
         while self.done < self.total and not stop.is_set():
             n = min(block, self.total - self.done)
-            part = slice(self.done, self.done + n)
+            if n > len(draws):
+                draws, gradients = np.empty((n, d)), np.empty((n, d))
             steps = step_sizes(self.step.plan.step_size, self.chain.iteration, n * thin)
             began = time.perf_counter()
-            self.chain.run(steps, thin, self.draws[part], self.gradients[part])
-            self.steps[part] = steps[thin - 1 :: thin]
-            self.done += n
+            self.chain.run(steps, thin, draws[:n], gradients[:n])
             taken = time.perf_counter() - began
-            block = int(np.clip(n * _BLOCK_SECONDS / max(taken, 1e-6), 1, 4 * n))
+            self.record.put(
+                self.number, self.done, draws[:n], gradients[:n], steps[thin - 1 :: thin]
+            )
+            self.done += n
+            longest = min(4 * n, self.record.longest_block)
+            block = int(np.clip(n * _BLOCK_SECONDS / max(taken, 1e-6), 1, longest))
 
 
-def _prepare(step, rngs, points, draws: int, tune: int) -> list[_Run]:
+def _prepare(step, rngs, points, record: Record, total: int) -> list[_Run]:
     return [
-        _Run(step, step.make_chain(), rng, point, draws, tune)
-        for rng, point in zip(rngs, points, strict=True)
+        _Run(step, number, rng, point, record, total)
+        for number, (rng, point) in enumerate(zip(rngs, points, strict=True))
     ]
 
 
@@ -220,51 +245,17 @@ def _show(bars: Progress, tasks, runs: list[_Run], thin: int, seconds: float) ->
         bars.update(task, completed=run.done, speed=run.done * thin / max(seconds, 1e-9))
 
 
-def _package(step, runs, names, tune: int, seconds: float, discard_tuned: bool) -> Container:
+def _package(step, runs, record: Record, tune: int, seconds: float) -> Container:
     """The container: all chains cut to the length that every one of them reached."""
     length = min(run.done for run in runs)
-    parts = {"": slice(min(tune, length), length)}
-    if not discard_tuned:
-        parts["warmup_"] = slice(0, min(tune, length))
-    if parts[""].start == parts[""].stop:
+    if length <= tune:
         raise KeyboardInterrupt("Sampling was interrupted before the first draw after tuning.")
-    groups = {}
-    for prefix, part in parts.items():
-        if part.stop > part.start:
-            groups |= {prefix + k: v for k, v in _groups(step, runs, names, part).items()}
-    attrs = {**_attributes(step, tune, seconds), **_distance(step, runs, parts[""])}
+    groups = record.groups(length)
+    attrs = {**_attributes(step, tune, seconds), **record.distance()}
     groups["posterior"].attrs.update(attrs)
     groups["sample_stats"].attrs.update(attrs)
     groups["constant_data"] = constant_data(step.model)
     return _arviz.new_container(groups)
-
-
-def _groups(step, runs: list[_Run], names, part: slice) -> dict:
-    target = step.problem.target
-    draws = np.stack([run.draws[part] for run in runs])
-    gradients = np.stack([run.gradients[part] for run in runs])
-    posterior = posterior_group(target, draws, names)
-    stats = {"step_size": np.stack([run.steps[part] for run in runs])}
-    groups = to_idata_groups(target.unflatten(gradients), target.unflatten(draws), posterior)
-    return {
-        "posterior": posterior,
-        "sample_stats": named_dataset(step.model, stats),
-        **groups,
-    }
-
-
-def _distance(step, runs: list[_Run], part: slice) -> dict:
-    """How far the chains' mean is from the center in posterior sds, for the worst parameter."""
-    if step.plan.center is None:
-        return {}
-    draws = np.stack([run.draws[part] for run in runs])
-    spread = draws.std((0, 1))
-    away = np.abs(draws.mean((0, 1)) - step.plan.center.theta) / np.where(spread > 0, spread, 1.0)
-    worst = int(np.argmax(away))
-    return {
-        "chain_distance": float(away[worst]),
-        "chain_distance_where": step.problem.target.describe(worst),
-    }
 
 
 def _attributes(step, tune: int, seconds: float) -> dict:
@@ -276,6 +267,7 @@ def _attributes(step, tune: int, seconds: float) -> dict:
         "sampling_time": seconds,
         "tuning_steps": tune,
         "step_method": step.name,
+        "parameters": step.problem.size,
         "target_bias": step.settings.target_bias,
         **step.plan.attributes(),
     }

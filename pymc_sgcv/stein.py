@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from pymc_sgcv.errors import SGCVWarning
+from pymc_sgcv.errors import warn
 from pymc_sgcv.idata import Scores
 
 DRAWS_PER_COEFFICIENT = 10
@@ -83,12 +82,10 @@ class Correction:
         if own is not None:
             return self._no_folds
         if not self._small_folds[0].s.size:
-            warnings.warn(
+            warn(
                 f"'{name}' is left as it is: it has no gradient of its own, and every variable "
                 f"has too many components for {self.scores.effective} effective draws. Draw more, "
                 "or pass method='ridge'.",
-                SGCVWarning,
-                stacklevel=4,
             )
         return self._small_folds
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 import numpy as np
@@ -15,10 +16,14 @@ from pymc.util import get_random_generator
 
 from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.chain import Chain
+from pymc_sgcv.dynamics import INTEGRATORS
 from pymc_sgcv.gradients import STANDARD
-from pymc_sgcv.plan import Plan, Settings, make_plan
+from pymc_sgcv.plan import Plan, Settings
 from pymc_sgcv.problem import Problem
-from pymc_sgcv.schedules import step_sizes
+from pymc_sgcv.schedules import check_step_size, step_sizes
+from pymc_sgcv.setup import make_plan
+from pymc_sgcv.tuning import Motion
+from pymc_sgcv.weights import PREFERENTIAL
 
 _AHEAD_SECONDS = 0.02
 """How long draws are made ahead for ``pm.sample``, to spread the cost of one compiled call."""
@@ -28,10 +33,7 @@ _AHEAD_SECONDS = 0.02
 class _ChainState(StepMethodState):
     """What moves while a chain runs; `ahead` holds draws made but not handed out yet."""
 
-    theta: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    zeta: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    random: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    iteration: int = 0
+    moving: dict = field(default_factory=dict)
     started: bool = False
     ahead: list = field(default_factory=list)
     handed: int = 0
@@ -40,32 +42,94 @@ class _ChainState(StepMethodState):
 class StochasticGradientStep(BlockedStep):
     """What the step methods share: building the model, the chain, the recorded statistics.
 
+    A step method is an estimator of the gradient and a kind of dynamics, each a class attribute,
+    and whatever arguments of their own these bring (`pymc_sgcv.ingredients`).
+
     Recorded per draw, for every unconstrained value variable ``v``: ``unconstrained__v``, the draw,
     and ``gradient__v``, the estimated gradient of the log posterior at that very draw.
     """
 
     name = "stochastic_gradient"
     estimator = STANDARD
+    dynamics = "langevin"
+    shares_model = True
     default_blocked = True
     default_tune_steps = 200
     _state_class = _ChainState
 
-    def __init__(self, vars, settings: Settings, model, rng, center, compile_kwargs):
+    def __init__(
+        self,
+        vars=None,
+        *,
+        step_size: float | str | Callable[[int], float] = "auto",
+        batch_size: int | str | None = None,
+        subsampling: str | None = None,
+        integrator: str | None = None,
+        preconditioner: str | np.ndarray | None = "auto",
+        thin: int | str = "auto",
+        target_bias: float = 0.03,
+        model: pm.Model | None = None,
+        rng=None,
+        compile_kwargs: dict | None = None,
+        progressbar: bool = True,
+        blocked: bool = True,
+        _center=None,
+        _motion: Mapping | None = None,
+        **further,
+    ):
+        self._refuse_unknown(further)
+        _check_options(step_size, preconditioner, thin, target_bias)
+        weights = further.get("weights")
+        if subsampling is not None and isinstance(weights, str) and weights == "auto":
+            further["weights"] = weights = None
+        self.settings = Settings(
+            step_size=step_size,
+            batch_size=batch_size,
+            subsampling=_subsampling(subsampling, weights),
+            motion=Motion(_integrator(self.dynamics, integrator), **(_motion or {})),
+            preconditioner=preconditioner,
+            thin=thin,
+            target_bias=target_bias,
+            progressbar=progressbar,
+            **{"weights": None, **further},
+        )
         self.model = pm.modelcontext(model)
         self.vars = value_variables(self.model, vars)
+        if not self.shares_model:
+            _refuse_sharing(type(self).__name__, self.model, self.vars)
         self.rng = get_random_generator(rng if rng is not None else 0)
         self._seed = int(self.rng.integers(2**62))  # of the set-up: the same for every chain
-        self.settings = settings
         self._compile_kwargs = compile_kwargs
-        self._center = center
+        self._center = _center
         self._problem: Problem | None = None
         self._chain: Chain | None = None
         self._build_problem()
-        self.iteration, self.started = 0, False
+        self.moving, self.started = {}, False
         self.ahead, self.handed, self._n_ahead = [], 0, 1
-        self.theta = self.zeta = self.random = np.zeros(0)
         self._declare_statistics()
         self.plan: Plan = self._make_plan()
+
+    def __init_subclass__(cls, **kwargs):
+        """Show the arguments of all the ingredients as the signature of the step method."""
+        super().__init_subclass__(**kwargs)
+        kinds = inspect.Parameter
+        found: dict[str, inspect.Parameter] = {}
+        for base in cls.__mro__[: cls.__mro__.index(StochasticGradientStep) + 1]:
+            if "__init__" in vars(base):
+                own = inspect.signature(base.__init__).parameters.values()
+                keep = [p for p in own if p.kind is not kinds.VAR_KEYWORD and p.name[0] != "_"]
+                found = {**{p.name: p for p in keep}, **found}
+        found.pop("self", None)
+        cls.__signature__ = inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
+
+    def _refuse_unknown(self, further: Mapping) -> None:
+        known = inspect.signature(type(self)).parameters
+        unknown = sorted(set(further) - set(known))
+        if unknown:
+            raise TypeError(
+                f"{type(self).__name__} has no argument {unknown[0]!r}. It takes: "
+                f"{', '.join(known)}."
+            )
 
     @property
     def shared(self) -> bool:
@@ -74,14 +138,15 @@ class StochasticGradientStep(BlockedStep):
 
     def _build_problem(self, proven: bool = False) -> None:
         by_name = {v.name: v for v in self.model.value_vars}
+        weights = self.settings.weights
         self._problem = Problem(
             self.model,
             [by_name[v.name] for v in self.vars],
             self.settings.batch_size,
             self.settings.subsampling,
-            self.settings.weights,
+            None if isinstance(weights, str) else weights,
             self._compile_kwargs,
-            proven=proven,
+            layout=self.plan.layout if proven else None,
         )
         if self.shared:
             self._problem.set_others(self._problem.target.start)
@@ -95,7 +160,9 @@ class StochasticGradientStep(BlockedStep):
 
     def _make_plan(self) -> Plan:
         rng = np.random.default_rng(self._seed)
-        return make_plan(self.problem, self.estimator, self.settings, self._center, rng)
+        return make_plan(
+            type(self).__name__, self.problem, self.estimator, self.settings, self._center, rng
+        )
 
     def _declare_statistics(self) -> None:
         kinds = {"step_size": (np.float64, [])}
@@ -169,8 +236,8 @@ class StochasticGradientStep(BlockedStep):
         self._run(1, self.plan.thin)
         with one_blas_thread():
             gradient = self._chain.estimate()
-        self.random = self._chain.random.copy()
-        self.ahead = [(self.theta, gradient, self.ahead[0][2])]
+        self.moving = self._chain.state()
+        self.ahead = [(self.moving["points"][0], gradient, self.ahead[0][2])]
 
     def _run(self, n: int, thin: int) -> None:
         chain, d = self._chain, self.problem.size
@@ -180,16 +247,14 @@ class StochasticGradientStep(BlockedStep):
             chain.run(steps, thin, draws, gradients)
         self.ahead = list(zip(draws, gradients, steps[thin - 1 :: thin], strict=True))
         self.handed = 0
-        self.iteration, self.theta = chain.iteration, chain.points[0].copy()
-        self.zeta, self.random = chain.zeta.copy(), chain.random.copy()
+        self.moving = chain.state()
 
     def _begin_or_resume(self, point) -> None:
         self.refresh()
         if self._chain is None:
             self._chain = self.make_chain()
         if self.started:
-            self._chain.points[0], self._chain.zeta[:] = self.theta, self.zeta
-            self._chain.random[:], self._chain.iteration = self.random, self.iteration
+            self._chain.resume(self.moving)
             return
         if self.shared:
             self._chain.set_others(point)
@@ -215,6 +280,55 @@ class StochasticGradientStep(BlockedStep):
     def competence(var, has_grad=False) -> Competence:
         """Never chosen automatically: stochastic gradients are the user's decision."""
         return Competence.INCOMPATIBLE
+
+
+def _check_options(step_size, preconditioner, thin, target_bias) -> None:
+    """Check what can be checked without the model."""
+    check_step_size(step_size)
+    if isinstance(preconditioner, str) and preconditioner not in ("auto", "dense", "diagonal"):
+        raise ValueError(
+            'preconditioner must be "auto", "dense", "diagonal", None or an array, not '
+            f"{preconditioner!r}."
+        )
+    whole = isinstance(thin, int | np.integer) and not isinstance(thin, bool)
+    if not (whole and thin >= 1) and not (isinstance(thin, str) and thin == "auto"):
+        raise ValueError(f'thin must be "auto" or a whole number of at least 1, not {thin!r}.')
+    number = isinstance(target_bias, int | float | np.number)
+    if not number or not 0 < target_bias < 1:
+        raise ValueError(f"target_bias must lie between 0 and 1, not {target_bias!r}.")
+
+
+def _integrator(dynamics: str, name: str | None) -> int:
+    known = INTEGRATORS[dynamics]
+    if name is None:
+        return next(iter(known.values()))
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"integrator must be one of {tuple(known)}, not {name!r}.")
+    return known[name]
+
+
+def _subsampling(subsampling: str | None, weights) -> str:
+    if isinstance(weights, str) and weights not in ("auto", PREFERENTIAL):
+        raise ValueError(
+            f'weights must be "auto", "uniform", "{PREFERENTIAL}" or an array, not {weights!r}.'
+        )
+    given = weights is not None and not (isinstance(weights, str) and weights == "auto")
+    if given and subsampling not in (None, "iid"):
+        raise ValueError(
+            f'weights need rows drawn independently: subsampling must be "iid", not '
+            f"{subsampling!r}."
+        )
+    return subsampling or ("iid" if given else "block")
+
+
+def _refuse_sharing(name: str, model: pm.Model, values: list) -> None:
+    left = set(model.value_vars) - set(values)
+    if left:
+        names = ", ".join(sorted(f"'{model.values_to_rvs[v].name}'" for v in left))
+        raise ValueError(
+            f"{name} fixes its control variate on all the variables of the model, so it cannot "
+            f"leave {names} to another step method. Sample all variables with it, or use SGLD."
+        )
 
 
 def value_variables(model: pm.Model, vars) -> list:

@@ -1,29 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SGLD, SGLD-CV and SAGA as PyMC step methods."""
+"""The step methods: each is an estimator of the gradient × a kind of dynamics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-import numpy as np
-import pymc as pm
-
-from pymc_sgcv.center import Center
-from pymc_sgcv.dynamics import INTEGRATORS
-from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA_BLOCKS, STANDARD
-from pymc_sgcv.gradients import SAGA as SAGA_ROWS
-from pymc_sgcv.plan import Settings
-from pymc_sgcv.schedules import check_step_size
-from pymc_sgcv.step import StochasticGradientStep, value_variables
+from pymc_sgcv.ingredients import (
+    ControlVariate,
+    Hamiltonian,
+    MovingCenter,
+    Standard,
+    Table,
+    Thermostat,
+)
+from pymc_sgcv.step import StochasticGradientStep
 
 
-class SGLD(StochasticGradientStep):
+class SGLD(Standard, StochasticGradientStep):
     r"""Stochastic gradient Langevin dynamics with the plain minibatch gradient.
 
     .. math:: \hat g(\theta) = \ell_0'(\theta) + \frac{N}{n} \sum_{i \in S} \ell_i'(\theta)
 
-    Its gradient noise grows with N; `SGLDCV` is nearly always the better choice. It is the only
-    method here that may share a model with other step methods.
+    Its gradient noise grows with N; `SGLDCV` is nearly always the better choice. Only methods with
+    this gradient may share a model with other step methods.
 
     Parameters
     ----------
@@ -34,18 +31,21 @@ class SGLD(StochasticGradientStep):
         preconditioner it is in whitened units; with ``preconditioner=None`` it is the paper's h:
         θ ← θ + (h/2) ĝ + N(0, h).
     batch_size
-        Rows per minibatch. Required for a plain full-data model, otherwise taken from
-        ``pm.Minibatch``.
+        Rows per minibatch, or ``"auto"``: as many as the step size needs. By default what
+        ``pm.Minibatch`` was given, and ``"auto"`` for a plain full-data model.
     subsampling
         ``"block"`` (random contiguous block of a shuffled copy), ``"without"`` replacement or
         ``"iid"``.
     integrator
-        ``"lm"`` (Leimkuhler–Matthews) or ``"euler"`` (the paper).
+        ``"lm"`` (Leimkuhler–Matthews, the default) or ``"euler"`` (the paper).
     preconditioner
         ``"auto"``, ``"dense"``, ``"diagonal"``, None, or an array: a covariance matrix or a vector
         of variances of the unconstrained parameters.
     weights
-        Row probabilities (any positive scale) instead of uniform ones; implies ``"iid"``.
+        How often rows are drawn: ``"uniform"``; ``"preferential"``, in proportion to how much a
+        row's gradient varies; or an array of any positive scale, in a dict by observed variable if
+        there are several. All but the first imply ``subsampling="iid"``. ``"auto"`` is uniform,
+        unless gradient noise would shorten the automatic step and preferential weights help much.
     thin
         Iterations per recorded draw, or ``"auto"``: a draw is worth about half an effective one.
     target_bias
@@ -66,34 +66,9 @@ class SGLD(StochasticGradientStep):
     """
 
     name = "sgld"
-    estimator = STANDARD
-
-    def __init__(
-        self,
-        vars=None,
-        *,
-        step_size: float | str | Callable[[int], float] = "auto",
-        batch_size: int | None = None,
-        subsampling: str | None = None,
-        integrator: str = "lm",
-        preconditioner: str | np.ndarray | None = "auto",
-        weights: np.ndarray | Mapping[str, np.ndarray] | None = None,
-        thin: int | str = "auto",
-        target_bias: float = 0.03,
-        model: pm.Model | None = None,
-        rng=None,
-        compile_kwargs: dict | None = None,
-        progressbar: bool = True,
-        blocked: bool = True,
-    ):
-        settings = _settings(
-            step_size, batch_size, subsampling, integrator, preconditioner, weights, thin,
-            target_bias, progressbar,
-        )  # fmt: skip
-        super().__init__(vars, settings, model, rng, None, compile_kwargs)
 
 
-class SGLDCV(StochasticGradientStep):
+class SGLDCV(ControlVariate, StochasticGradientStep):
     r"""SGLD with control variates (Baker, Fearnhead, Fox & Nemeth 2019, Algorithm 1).
 
     .. math:: \hat g(\theta) = g(\hat\theta) + \ell_0'(\theta) - \ell_0'(\hat\theta) +
@@ -119,36 +94,38 @@ class SGLDCV(StochasticGradientStep):
     """
 
     name = "sgldcv"
-    estimator = CONTROL_VARIATE
-
-    def __init__(
-        self,
-        vars=None,
-        *,
-        center: Center | Mapping[str, np.ndarray] | None = None,
-        step_size: float | str | Callable[[int], float] = "auto",
-        batch_size: int | None = None,
-        subsampling: str | None = None,
-        integrator: str = "lm",
-        preconditioner: str | np.ndarray | None = "auto",
-        weights: np.ndarray | Mapping[str, np.ndarray] | None = None,
-        thin: int | str = "auto",
-        target_bias: float = 0.03,
-        model: pm.Model | None = None,
-        rng=None,
-        compile_kwargs: dict | None = None,
-        progressbar: bool = True,
-        blocked: bool = True,
-    ):
-        settings = _settings(
-            step_size, batch_size, subsampling, integrator, preconditioner, weights, thin,
-            target_bias, progressbar,
-        )  # fmt: skip
-        _refuse_sharing(self.name, model, vars)
-        super().__init__(vars, settings, model, rng, center, compile_kwargs)
 
 
-class SAGA(StochasticGradientStep):
+class SVRG(MovingCenter, StochasticGradientStep):
+    r"""SGLD-CV whose center moves to the chain every so often (Dubey et al. 2016).
+
+    The gradient is that of `SGLDCV`, and :math:`\hat\theta \leftarrow \theta` with a new full
+    gradient every `refresh` iterations. It needs no mode, but passes over all the data again and
+    again, and its center is as far from the chain as two draws are from each other.
+
+    Parameters
+    ----------
+    refresh
+        Iterations between two full passes; ``"auto"``: N/n, so that the passes read as many rows as
+        the minibatches.
+    center
+        As for `SGLDCV`: where chains start. Without one, and with ``step_size`` and
+        ``preconditioner`` given, they start at the initial point.
+    vars, step_size, batch_size, subsampling, integrator, preconditioner, weights, thin, target_bias
+        As for `SGLD`.
+    model, rng, compile_kwargs, progressbar
+        As for `SGLD`.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     idata = sg.sample(2000, step=SVRG(refresh=1000))
+    """
+
+    name = "svrg"
+
+
+class SAGA(Table, StochasticGradientStep):
     r"""SAGA Langevin dynamics: a table of past gradients as control variate (Dubey et al. 2016).
 
     .. math:: \hat g(\theta) = \ell_0'(\theta) + \frac{N}{n} \sum_{i \in S}
@@ -170,7 +147,7 @@ class SAGA(StochasticGradientStep):
     center
         As for `SGLDCV`: where the table is filled and chains start. With ``step_size`` and
         ``preconditioner`` given and no center, both are the chain's initial point.
-    vars, step_size, batch_size, subsampling, integrator, preconditioner, thin, target_bias
+    vars, step_size, batch_size, integrator, preconditioner, thin, target_bias
         As for `SGLD`.
     model, rng, compile_kwargs, progressbar
         As for `SGLD`.
@@ -183,97 +160,111 @@ class SAGA(StochasticGradientStep):
 
     name = "saga"
 
-    def __init__(
-        self,
-        vars=None,
-        *,
-        table: str = "rows",
-        table_dtype: str = "float64",
-        memory_limit: float = 4e9,
-        center: Center | Mapping[str, np.ndarray] | None = None,
-        step_size: float | str | Callable[[int], float] = "auto",
-        batch_size: int | None = None,
-        subsampling: str | None = None,
-        integrator: str = "lm",
-        preconditioner: str | np.ndarray | None = "auto",
-        thin: int | str = "auto",
-        target_bias: float = 0.03,
-        model: pm.Model | None = None,
-        rng=None,
-        compile_kwargs: dict | None = None,
-        progressbar: bool = True,
-        blocked: bool = True,
-    ):
-        if table not in ("rows", "blocks"):
-            raise ValueError(f'table must be "rows" or "blocks", not {table!r}.')
-        if table_dtype not in ("float64", "float32"):
-            raise ValueError(f'table_dtype must be "float64" or "float32", not {table_dtype!r}.')
-        number = isinstance(memory_limit, int | float | np.number)
-        if not number or not memory_limit > 0:
-            raise ValueError(f"memory_limit must be a number of bytes, not {memory_limit!r}.")
-        if table == "blocks" and subsampling not in (None, "block"):
-            raise ValueError(
-                f'table="blocks" draws fixed blocks of the shuffled data: '
-                f"subsampling={subsampling!r} "
-                "does not apply. Leave subsampling out."
-            )
-        subsampling = subsampling or ("iid" if table == "rows" else "block")
-        settings = _settings(
-            step_size, batch_size, subsampling, integrator, preconditioner, None, thin,
-            target_bias, progressbar, table_dtype, memory_limit,
-        )  # fmt: skip
-        self.estimator = SAGA_ROWS if table == "rows" else SAGA_BLOCKS
-        _refuse_sharing(self.name, model, vars)
-        super().__init__(vars, settings, model, rng, center, compile_kwargs)
+
+class SGHMC(Standard, Hamiltonian, StochasticGradientStep):
+    r"""Stochastic gradient Hamiltonian Monte Carlo with the plain gradient (Chen et al. 2014).
+
+    .. math:: dx = r\,dt, \quad dr = \nabla \log \pi\,dt - \gamma r\,dt + \sqrt{2\gamma}\,dB
+
+    in whitened coordinates x. `SGHMCCV` is nearly always the better choice.
+
+    Parameters
+    ----------
+    friction
+        γ per unit of time, in which a posterior standard deviation is a period divided by 2π. With
+        a large friction it is `SGLD`.
+    leapfrog
+        Draw the momentum afresh after so many iterations. By default never: the one-step form,
+        where friction does the same continuously. With it, friction may be 0.
+    step_size
+        As for `SGLD`: h is the square of the time step.
+    integrator
+        ``"baoab"`` (the default: no discretisation error on a Gaussian) or ``"euler"`` (Chen et
+        al.).
+    vars, batch_size, subsampling, preconditioner, weights, thin, target_bias
+        As for `SGLD`.
+    model, rng, compile_kwargs, progressbar
+        As for `SGLD`.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     idata = sg.sample(2000, step=SGHMC(friction=0.5))
+    """
+
+    name = "sghmc"
 
 
-def _settings(
-    step_size, batch_size, subsampling, integrator, preconditioner, weights, thin, target_bias,
-    progressbar, table_dtype="float64", memory_limit=np.inf,
-) -> Settings:  # fmt: skip
-    """Check what can be checked without the model."""
-    check_step_size(step_size)
-    if integrator not in INTEGRATORS:
-        raise ValueError(f"integrator must be one of {tuple(INTEGRATORS)}, not {integrator!r}.")
-    if isinstance(preconditioner, str) and preconditioner not in ("auto", "dense", "diagonal"):
-        raise ValueError(
-            'preconditioner must be "auto", "dense", "diagonal", None or an array, not '
-            f"{preconditioner!r}."
-        )
-    if thin != "auto" and (
-        isinstance(thin, bool) or not isinstance(thin, int | np.integer) or thin < 1
-    ):
-        raise ValueError(f'thin must be "auto" or a whole number of at least 1, not {thin!r}.')
-    number = isinstance(target_bias, int | float | np.number)
-    if not number or not 0 < target_bias < 1:
-        raise ValueError(f"target_bias must lie between 0 and 1, not {target_bias!r}.")
-    if weights is not None and subsampling not in (None, "iid"):
-        raise ValueError(
-            f'weights need rows drawn independently: subsampling must be "iid", not '
-            f"{subsampling!r}."
-        )
-    return Settings(
-        step_size=step_size,
-        batch_size=batch_size,
-        subsampling=subsampling or ("iid" if weights is not None else "block"),
-        integrator=integrator,
-        preconditioner=preconditioner,
-        weights=weights,
-        thin=thin,
-        target_bias=target_bias,
-        progressbar=progressbar,
-        table_dtype=table_dtype,
-        memory_limit=memory_limit,
-    )
+class SGHMCCV(ControlVariate, Hamiltonian, StochasticGradientStep):
+    """`SGHMC` with the control-variate gradient of `SGLDCV`.
+
+    Parameters
+    ----------
+    center
+        As for `SGLDCV`.
+    friction, leapfrog, integrator
+        As for `SGHMC`.
+    vars, step_size, batch_size, subsampling, preconditioner, weights, thin, target_bias
+        As for `SGLD`.
+    model, rng, compile_kwargs, progressbar
+        As for `SGLD`.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     idata = sg.sample(2000, step=SGHMCCV())
+    """
+
+    name = "sghmccv"
 
 
-def _refuse_sharing(name: str, model, vars) -> None:
-    model = pm.modelcontext(model)
-    left = set(model.value_vars) - set(value_variables(model, vars))
-    if left:
-        names = ", ".join(sorted(f"'{model.values_to_rvs[v].name}'" for v in left))
-        raise ValueError(
-            f"{name.upper()} fixes its control variate on all the variables of the model, so it "
-            "cannot "
-            f"leave {names} to another step method. Sample all variables with it, or use SGLD."
-        )
+class SGNHT(Standard, Thermostat, StochasticGradientStep):
+    r"""Stochastic gradient Nosé–Hoover thermostat with the plain gradient (Ding et al. 2014).
+
+    The friction ξ of `SGHMC` becomes a variable that keeps the momentum's mean square at 1:
+
+    .. math:: d\xi = (r \cdot r / d - 1)\,dt
+
+    so that gradient noise of the same size in all whitened directions does no harm, known or not.
+
+    Parameters
+    ----------
+    friction
+        γ, the strength of the injected noise and the start of ξ.
+    integrator
+        ``"badodab"`` (Leimkuhler & Shang 2016, the default) or ``"euler"`` (Ding et al.).
+    vars, step_size, batch_size, subsampling, preconditioner, weights, thin, target_bias
+        As for `SGLD`; h is the square of the time step.
+    model, rng, compile_kwargs, progressbar
+        As for `SGLD`.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     idata = sg.sample(2000, step=SGNHT())
+    """
+
+    name = "sgnht"
+
+
+class SGNHTCV(ControlVariate, Thermostat, StochasticGradientStep):
+    """`SGNHT` with the control-variate gradient of `SGLDCV`.
+
+    Parameters
+    ----------
+    center
+        As for `SGLDCV`.
+    friction, integrator
+        As for `SGNHT`.
+    vars, step_size, batch_size, subsampling, preconditioner, weights, thin, target_bias
+        As for `SGLD`.
+    model, rng, compile_kwargs, progressbar
+        As for `SGLD`.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     idata = sg.sample(2000, step=SGNHTCV())
+    """
+
+    name = "sgnhtcv"

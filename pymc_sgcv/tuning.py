@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose the step size from the noise of the gradient and the shape of the posterior.
+"""Choose step size and batch size from the gradient's noise and the posterior's shape.
 
 In coordinates whitened by the posterior covariance FFᵀ one step size fits every model. What limits
-it is the gradient noise: with Leimkuhler–Matthews and noise of variance v in a whitened direction
-the stationary variance is 1 + (h/4) v / (1 − h/4). Most of that is taken out of the injected noise
-again; h is as long as what may remain allows.
+it is the gradient noise: of variance v in a whitened direction it adds v B(h) to the stationary
+variance (`pymc_sgcv.stationary`), for Leimkuhler–Matthews (h/4) v / (1 − h/4). Most of that is
+taken out of the injected noise again; h is as long as what may remain allows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigh
 
-from pymc_sgcv.center import Center
-from pymc_sgcv.noise import NOISE_PAIRS, control_variate, gradient_noise
-from pymc_sgcv.problem import Problem
+from pymc_sgcv.dynamics import BADODAB, BAOAB, THERMOSTAT_EULER
+from pymc_sgcv.noise import pairs
+from pymc_sgcv.stationary import Linear, Trajectories, iterations_per_draw, linearised
 
 LONGEST_STEP = 1.0
 SHORTEST_STEP = 1e-4
@@ -24,6 +24,32 @@ _NONLINEAR = 0.02
 """Curvature of the score (see `nonlinearity`) up to which the longest step is safe."""
 _LEFT_AFTER_CORRECTION = 0.25
 """Share of the gradient noise's inflation that is expected to survive its correction."""
+_THERMOSTAT_ERROR = 0.35
+"""A thermostat takes off too much by this times h² v̄ (v̄ if that is more than 1): measured."""
+_LEAST_KEPT = 0.5
+"""The injected noise keeps at least this share of its variance."""
+_NOISE_SHARES = np.geomspace(5.0, 1e-3, 80)
+
+
+@dataclass(frozen=True)
+class Motion:
+    """The dynamics of a step method, apart from the step size.
+
+    `kind`, `friction` and `leapfrog` are those of `pymc_sgcv.dynamics.Dynamics`.
+    """
+
+    kind: int = BAOAB
+    friction: float = np.inf
+    leapfrog: int = 0
+
+    @property
+    def thermostat(self) -> bool:
+        """Whether the dynamics themselves correct for gradient noise."""
+        return self.kind in (BADODAB, THERMOSTAT_EULER)
+
+    def at(self, h: float) -> Linear | Trajectories:
+        """What one iteration with step size h does on a Gaussian."""
+        return linearised(self.kind, h, self.friction, self.leapfrog)
 
 
 @dataclass(frozen=True)
@@ -33,37 +59,33 @@ class Tuning:
     Attributes
     ----------
     factor
-        F, with the preconditioner FFᵀ: (d, d) or, diagonal, (d,).
-    noise
-        Factor of the injected noise's covariance: F, less what gradient noise will add.
+        F, with the preconditioner FFᵀ: (d, d) or, diagonal, (d,). Turned so that the gradient noise
+        is uncorrelated in its coordinates.
+    kept
+        Standard deviations of the injected noise: 1, less what gradient noise will add.
     step_size
         h in whitened coordinates.
     inflation
         Predicted relative error of the posterior standard deviation, of the worst parameter.
     noise_share
         Variance of the gradient noise over the injected noise's, (h/4) v, in the worst direction.
-    thin
-        Iterations per recorded draw.
     """
 
     factor: np.ndarray
-    noise: np.ndarray
+    kept: np.ndarray
     step_size: float
     inflation: float
     noise_share: float
-    thin: int
 
 
 def nonlinearity(
-    problem: Problem, center: Center, draws: np.ndarray, gradients: np.ndarray, rng
+    factor: np.ndarray, draws: np.ndarray, gradients: np.ndarray, noise: np.ndarray
 ) -> float:
     """How far the posterior is from Gaussian: variance of the score that no line explains.
 
-    From a pilot's draws and gradients, in whitened coordinates and the worst direction, gradient
-    noise taken off: 0 for a Gaussian, up to sampling error.
+    From a pilot's draws and gradients, in coordinates whitened by `factor` and the worst direction,
+    the `noise` of those gradients taken off: 0 for a Gaussian, up to sampling error.
     """
-    factor = center.factor
-    noise = gradient_noise(problem, control_variate(center), draws, factor, rng)
     if factor.ndim == 1:
         x, g = (draws - draws.mean(0)) / factor, gradients * factor
         g = g - g.mean(0)
@@ -73,7 +95,7 @@ def nonlinearity(
         g, noise = g - g.mean(0), np.diag(noise)
         rest = g - x @ np.linalg.lstsq(x, g, rcond=None)[0]
         rest *= np.sqrt(len(x) / (len(x) - len(factor)))
-    error = 4 * np.sqrt(2 / NOISE_PAIRS) * noise
+    error = 4 * np.sqrt(2 / pairs(len(factor))) * noise
     return float(np.max(rest.var(0) - noise - error))
 
 
@@ -86,44 +108,63 @@ def choose(
     noise: np.ndarray,
     factor: np.ndarray,
     target_bias: float,
-    integrator: str = "lm",
+    motion: Motion | None = None,
     longest: float = LONGEST_STEP,
 ) -> Tuning:
     """The longest step whose predicted error of the standard deviation is within `target_bias`."""
+    motion = motion or Motion()
+    noise, factor = _principal(noise, factor)
     grid = np.geomspace(longest, SHORTEST_STEP, 120)
-    fitting = (h for h in grid if _predict(noise, factor, h, integrator)[0] <= target_bias)
+    fitting = (h for h in grid if _predict(noise, factor, h, motion)[0] <= target_bias)
     h = float(next(fitting, SHORTEST_STEP))
-    inflation, share, injected = _predict(noise, factor, h, integrator)
-    return Tuning(factor, injected, h, inflation, share, auto_thin(h))
+    inflation, kept = _predict(noise, factor, h, motion)
+    return Tuning(factor, kept, h, inflation, float(h / 4 * noise.max()))
 
 
-def _predict(noise, factor, h: float, integrator: str) -> tuple[float, float, np.ndarray]:
-    """Predicted error of the sd, noise share, and the noise factor that compensates."""
-    weight = (h / 4) / (1 - h / 4)
+def affordable_noise(
+    noise: np.ndarray, factor: np.ndarray, target_bias: float, motion: Motion, longest: float
+) -> float:
+    """The share of the gradient noise that a batch may have so that it does not limit the step.
+
+    What noise may cost is then half of `target_bias`: its estimate has an error too.
+    """
+    noise, factor = _principal(noise, factor)
+    for share in _NOISE_SHARES:
+        if _predict(noise * share, factor, longest, motion)[0] <= 0.5 * target_bias:
+            return float(share)
+    return float(_NOISE_SHARES[-1])
+
+
+def _principal(noise: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Variances of the noise in its principal directions, and the factor turned to those."""
     if factor.ndim == 1:
-        extra = weight * noise
-        kept = np.maximum(1 - extra, 0.5)
-        injected, share = factor * np.sqrt(kept), h / 4 * noise.max()
-        left = np.maximum(_LEFT_AFTER_CORRECTION * extra, extra + kept - 1).max()
+        return noise, factor
+    values, vectors = eigh(noise)
+    return np.maximum(values, 0.0), factor @ vectors
+
+
+def _predict(noise, factor, h: float, motion: Motion) -> tuple[float, np.ndarray]:
+    """Predicted error of the sd of the worst parameter, and √κ that compensates the noise."""
+    plain, per_noise = motion.at(h).variances()
+    if motion.thermostat:  # it takes off the average by itself
+        extra, kept = per_noise * (noise - noise.mean()), np.ones(len(noise))
     else:
-        values, vectors = eigh(noise)
-        values = np.maximum(values, 0.0)
-        extra = weight * values
-        kept = np.maximum(1 - extra, 0.5)
-        share = h / 4 * values.max()
-        injected = factor @ (vectors * np.sqrt(kept)) @ vectors.T
-        remains = np.maximum(_LEFT_AFTER_CORRECTION * extra, extra + kept - 1)
-        spread = factor @ vectors
-        left = ((spread**2 @ remains) / (spread**2).sum(1)).max()
-    if integrator == "euler":
-        left += h / 4 / (1 - h / 4)
-    return float(np.sqrt(1 + left) - 1), float(share), injected
+        extra = per_noise * noise
+        kept = np.maximum(1 - extra, _LEAST_KEPT)
+    left = plain * kept + extra - 1
+    left = np.maximum(_LEFT_AFTER_CORRECTION * np.abs(extra), np.abs(left))
+    if motion.thermostat:
+        average = noise.mean()
+        left = left + _THERMOSTAT_ERROR * h**2 * average * max(1.0, average)
+    if factor.ndim == 2:
+        left = (factor**2 @ left) / (factor**2).sum(1)
+    return float(np.sqrt(1 + left.max()) - 1), np.sqrt(kept)
 
 
-def auto_thin(h: float) -> int:
+def auto_thin(h: float, motion: Motion | None = None) -> int:
     """Iterations after which a draw is worth about half an effective draw.
 
-    In whitened coordinates the autocorrelation of one iteration is 1 − h/2; draws k apart are worth
+    For Leimkuhler–Matthews the autocorrelation of one iteration is 1 − h/2; draws k apart are worth
     half an independent draw each when (1 − h/2)ᵏ = 1/3.
     """
-    return max(1, int(np.ceil(np.log(3) / -np.log1p(-min(h, 1.0) / 2))))
+    return iterations_per_draw((motion or Motion()).at(min(h, 1.0)))

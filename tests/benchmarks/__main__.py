@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time this package beside the C floor and the JAX libraries, in one run; write a table.
 
-    python -m tests.benchmarks --peers DIR [--write docs/benchmarks.md] [--quick]
+    python -m tests.benchmarks --peers DIR [--other PYTHON] [--write docs/benchmarks.md] [--quick]
 
 DIR holds the peers' scripts (`floor_c.py`, `sgmcmcjax_sgld.py`, `blackjax_sgld.py`), whose own
 environments are under ``$PEERS_HOME``. Without --peers only this package is measured.
@@ -25,6 +25,7 @@ import pytensor
 
 HOME = Path(os.environ.get("PEERS_HOME", Path.home() / ".cache/sgcv-peers"))
 BATCHES = (50, 500, 5000)
+ITERATIONS = {50: 200_000, 500: 40_000, 5000: 20_000}
 PEERS = {
     "C floor": ("jaxnew", "floor_c.py", ["--method", "recompute"]),
     "SGMCMCJax (jax 0.4.30)": ("jaxold", "sgmcmcjax_sgld.py", ["--method", "sgldcv"]),
@@ -37,7 +38,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--write", type=Path)
-    parser.add_argument("--quick", action="store_true", help="a quarter of the iterations, once")
+    parser.add_argument("--other", help="Python of another environment to time as well")
+    parser.add_argument(
+        "--repeats", type=int, default=2, help="runs of each, of which the best counts"
+    )
+    parser.add_argument("--quick", action="store_true", help="a quarter of the iterations")
     options = parser.parse_args()
     results = measure_all(options)
     text = page(results)
@@ -54,16 +59,20 @@ def measure_all(options) -> dict:
     ours = {"block": "this package", "iid": 'this package, `"iid"`'}
     speed: dict[str, dict[int, float]] = {}
     for n in BATCHES:
-        k = 20_000 if not options.quick else 5_000
-        for _ in range(1 if options.quick else 2):
+        k = ITERATIONS[n] // (4 if options.quick else 1)
+        for _ in range(options.repeats):
             for name in PEERS if options.peers else ():
                 keep(speed, name, n, peer(options, name, n, k))
             for subsampling, name in ours.items():
                 found = own("speed", npy=data, batch=n, subsampling=subsampling, iterations=k)
                 keep(speed, name, n, found["us"])
+            if options.other:
+                found = own("speed", python=options.other, npy=data, batch=n, iterations=k)
+                keep(speed, f"this package, PyMC {found['pymc']}", n, found["us"])
     results = {"speed": speed, "saga": own("saga", npy=data, iterations=10_000)}
     results["driver"] = own("driver", npy=data, batch=50)
     results["memory"] = own("memory", npy=data)
+    results["building"] = own("building", npy=data)
     results["two"] = two_chains(options, data) if options.peers else None
     with tempfile.TemporaryDirectory() as fresh:
         flags = {"PYTENSOR_FLAGS": f"base_compiledir={fresh}"}
@@ -79,8 +88,8 @@ def keep(speed: dict, name: str, n: int, us: float) -> None:
     print(f"{name:28s} n={n:<5d} {us:9.1f} us", flush=True)
 
 
-def own(what: str, flags: dict | None = None, **arguments) -> dict:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.measure", what]
+def own(what: str, flags: dict | None = None, python: str = sys.executable, **arguments) -> dict:
+    command = [python, "-W", "ignore", "-m", "tests.benchmarks.measure", what]
     for name, value in arguments.items():
         command += [f"--{name}", str(value)]
     return last_json(command, flags or {})
@@ -164,6 +173,8 @@ def other_figures(results: dict) -> list[str]:
         "of data "
         f"and {memory['stored_mb']:.0f} MB of stored draws and gradients (the process takes "
         "about 350 MB with its libraries before any data are read).",
+        f"- Building the step adds {results['building']['added_mb']:.0f} MB to memory for "
+        f"{results['building']['data_mb']:.0f} MB of data, when the compiled gradient is cached.",
         f"- From the start of Python to the first draw: {cold['first_draw_s']:.0f} s with nothing "
         f"cached, {results['cached']['first_draw_s']:.1f} s when the gradient and the loop are "
         f"cached on disk (imports alone: {results['cached']['import_s']:.1f} s).",

@@ -71,10 +71,18 @@ def steps(model):
             "SGLDCV": sg.SGLDCV(**FIXED),
             "SAGA rows": sg.SAGA(**FIXED),
             "SAGA blocks": sg.SAGA(table="blocks", **FIXED),
+            "SVRG": sg.SVRG(refresh=7, **FIXED),
+            "SGHMC": sg.SGHMC(leapfrog=5, **FIXED),
+            "SGHMCCV": sg.SGHMCCV(weights="preferential", **FIXED),
+            "SGNHT": sg.SGNHT(**FIXED),
+            "SGNHTCV": sg.SGNHTCV(**FIXED),
         }
 
 
-every_method = pytest.mark.parametrize("name", ["SGLD", "SGLDCV", "SAGA rows", "SAGA blocks"])
+every_method = pytest.mark.parametrize(
+    "name",
+    ["SGLD", "SGLDCV", "SAGA rows", "SAGA blocks", "SVRG", "SGHMC", "SGHMCCV", "SGNHT", "SGNHTCV"],
+)
 
 
 def sample(step, draws=30, *, tune=10, chains=2, cores=1, seed=3, **kwargs):

@@ -203,9 +203,43 @@ def test_a_batch_larger_than_the_data_is_refused_for_a_plain_model(plain):
     assert_says(message, f"batch_size={N + 1}", "'y'", "smaller")
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_plain_model_without_batch_size_is_refused(method, plain):
-    assert_says(refusal(method, plain), "'y'", "batch_size=n", "pm.Minibatch", "total_size=N")
+@pytest.mark.parametrize("friction", [0, -1.0, np.nan, "much", True])
+@pytest.mark.parametrize("method", [sg.SGHMC, sg.SGHMCCV, sg.SGNHT, sg.SGNHTCV])
+def test_a_friction_that_is_none_is_refused(method, friction, minibatched):
+    message = refusal(method, minibatched, friction=friction)
+    assert_says(message, "friction", "positive number", repr(friction))
+
+
+@pytest.mark.parametrize("count", [0, -3, 2.5, "often", True])
+def test_counts_that_are_none_are_refused(count, minibatched):
+    message = refusal(sg.SGHMCCV, minibatched, leapfrog=count)
+    assert_says(message, "leapfrog", "whole number", repr(count))
+    message = refusal(sg.SVRG, minibatched, refresh=count)
+    assert_says(message, "refresh", '"auto"', "whole number", repr(count))
+
+
+def test_unknown_weights_are_refused(minibatched):
+    message = refusal(sg.SGLDCV, minibatched, weights="clever")
+    assert_says(message, "weights", '"preferential"', '"uniform"', "'clever'")
+
+
+@pytest.mark.parametrize("argument", ["center", "weights", "friction", "foo"])
+def test_an_argument_of_another_method_is_refused(argument, minibatched):
+    method = sg.SGLD if argument == "center" else sg.SAGA
+    message = refusal(method, minibatched, TypeError, **{argument: 1})
+    assert_says(message, f"{method.__name__} has no argument '{argument}'", "step_size")
+
+
+@pytest.mark.parametrize("method", [sg.SGHMC, sg.SGNHTCV])
+def test_an_integrator_of_other_dynamics_is_refused(method, minibatched):
+    message = refusal(method, minibatched, integrator="lm")
+    assert_says(message, "integrator", "'euler'", "'lm'")
+
+
+@pytest.mark.parametrize("size", ["large", 2.5, True])
+def test_a_batch_size_that_is_no_number_is_refused(size, minibatched):
+    message = refusal(sg.SGLDCV, minibatched, TypeError, batch_size=size)
+    assert_says(message, "batch_size", '"auto"', repr(size))
 
 
 def test_a_model_without_observations_is_refused():
@@ -585,10 +619,6 @@ def center_refusal(model, error=ValueError, **kwargs) -> str:
 def test_find_center_refuses_an_unknown_method(minibatched):
     message = center_refusal(minibatched, method="newton")
     assert_says(message, "method", "'adam'", "'sgd'", "'newton'")
-
-
-def test_find_center_refuses_a_plain_model_without_batch_size(plain):
-    assert_says(center_refusal(plain), "'y'", "batch_size=n", "pm.Minibatch")
 
 
 def test_find_center_refuses_to_start_at_unknown_variables(minibatched):

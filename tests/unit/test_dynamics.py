@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Langevin dynamics on a Gaussian posterior, where every update and every variance is known.
+"""All dynamics on a Gaussian posterior, where every update and every variance is known.
 
 y ~ N(Mᵀμ, s²) with known M and s: the posterior of μ is a correlated Gaussian, and the noise of the
-standard gradient estimator does not depend on μ. With n = N there is no gradient noise at all.
+standard gradient estimator does not depend on μ. With n = N there is no gradient noise at all, and
+with a control variate none either, since all rows have the same Hessian.
 
 Statistical tests have a fixed seed and a tolerance of five standard errors; each makes fewer than
 six comparisons, so that another seed would fail it about three times in a million.
@@ -13,9 +14,17 @@ import pymc as pm
 import pytest
 
 from pymc_sgcv.chain import Chain, Divergence, Method
-from pymc_sgcv.gradients import STANDARD
+from pymc_sgcv.dynamics import (
+    BADODAB,
+    BAOAB,
+    EULER,
+    HAMILTON_EULER,
+    THERMOSTAT_EULER,
+)
+from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
 from pymc_sgcv.problem import Problem
 from pymc_sgcv.schedules import PolynomialDecay, step_sizes
+from pymc_sgcv.stationary import iterations_per_draw, linearised
 from pymc_sgcv.xoshiro import below, normal
 
 N, n = 8, 2
@@ -27,14 +36,30 @@ HESSIAN = N * (M / S**2) @ M.T + np.eye(2) / TAU**2
 COVARIANCE = np.linalg.inv(HESSIAN)
 MODE = COVARIANCE @ SLOPES.sum(0)
 F = np.linalg.cholesky(COVARIANCE)
-NOISE = F.T @ (N**2 / n * np.cov(SLOPES.T, bias=True)) @ F  # whitened, rows with replacement
+SPREAD = N**2 / n * np.cov(SLOPES.T, bias=True)  # of the gradient, rows with replacement
+NOISE = F.T @ SPREAD @ F  # the same, whitened
 
-DENSE = (COVARIANCE, F)
-DIAGONAL = (np.array([0.03, 0.05]), np.array([0.2, 0.1]))
-UNLIKE = (np.array([[0.04, 0.01], [0.01, 0.05]]), np.array([[0.1, 0.3], [-0.2, 0.1]]))
-PRECONDITIONERS = {"dense": DENSE, "diagonal": DIAGONAL, "none": (np.ones(2), np.ones(2))}
-PRECONDITIONERS |= {"noise of its own": UNLIKE}
-INTEGRATOR = pytest.mark.parametrize("integrator", ["euler", "lm"])
+ONES = np.ones(2)
+DENSE = F, ONES
+PRECONDITIONERS = {
+    "dense": DENSE,
+    "diagonal": (np.array([0.17, 0.22]), ONES),
+    "none": (ONES, ONES),
+    "less noise": (np.array([[0.2, 0.1], [-0.1, 0.25]]), np.array([0.9, 0.7])),
+}
+DYNAMICS = {
+    "euler": {"dynamics": EULER},
+    "lm": {"dynamics": BAOAB},
+    "sghmc euler": {"dynamics": HAMILTON_EULER, "friction": 1.3},
+    "baoab": {"dynamics": BAOAB, "friction": 0.8},
+    "baoab refreshed": {"dynamics": BAOAB, "friction": 0.5, "leapfrog": 4},
+    "leapfrog": {"dynamics": BAOAB, "friction": 0.0, "leapfrog": 3},
+    "sghmc euler refreshed": {"dynamics": HAMILTON_EULER, "friction": 0.7, "leapfrog": 4},
+    "sgnht euler": {"dynamics": THERMOSTAT_EULER, "friction": 1.0},
+    "badodab": {"dynamics": BADODAB, "friction": 1.0},
+}
+LINEAR = [name for name in DYNAMICS if name not in ("sgnht euler", "badodab")]
+EVERY = pytest.mark.parametrize("dynamics", DYNAMICS)
 PRECONDITIONER = pytest.mark.parametrize("preconditioner", PRECONDITIONERS)
 
 
@@ -64,8 +89,13 @@ def noisy():
     return problem_of(n, "iid")
 
 
-def started(problem, integrator, matrices, start=MODE + 0.3, seed=1):
-    chain = Chain(problem, Method(STANDARD, integrator, *matrices))
+def started(problem, dynamics, matrices=DENSE, start=MODE + 0.3, seed=1, **kwargs):
+    factor, kept = matrices
+    options = {"estimator": STANDARD, **DYNAMICS[dynamics], **kwargs}
+    if options["estimator"] == CONTROL_VARIATE:
+        options["center"] = MODE + 0.1
+        options["constant"] = problem.likelihood_gradient(options["center"][None])[0]
+    chain = Chain(problem, Method(factor=factor, kept=kept, **options))
     chain.start(start, np.random.default_rng(seed))
     return chain
 
@@ -83,10 +113,11 @@ def run(chain, steps, thin=1, calls=1):
 
 def recursion(chain, steps):
     """The same in numpy, from where `chain` stands; rows are drawn before noise."""
-    A, B = (np.diag(m) if m.ndim == 1 else m for m in (chain.method.drift, chain.method.noise))
-    theta, previous, state = chain.theta.copy(), chain.zeta.copy(), chain.random.copy()
+    method, state = chain.method, chain.random.copy()
+    matrix = np.diag(method.factor) if method.factor.ndim == 1 else method.factor
+    theta, r, xi = chain.theta.copy(), chain.dynamics.momentum.copy(), method.friction
     (rows,), draws, gradients = chain.problem.rows, [], []
-    for h in steps:
+    for k, h in enumerate(steps):
         if rows.batch_size == N:
             below(state, N)  # where the block starts: it holds all the rows anyway
             gradient = full_gradient(theta)
@@ -94,14 +125,36 @@ def recursion(chain, steps):
             gradient = minibatch_gradient(theta, [below(state, N) for _ in range(n)])
         draws.append(theta)
         gradients.append(gradient)
-        fresh = np.array([normal(state), normal(state)])
-        zeta = fresh if chain.method.integrator == "euler" else (fresh + previous) / 2
-        theta = theta + h / 2 * A @ gradient + np.sqrt(h) * B @ zeta
-        previous = fresh
+        fresh = bool(method.leapfrog) and k % method.leapfrog == 0
+        if fresh:
+            r = method.kept * np.array([normal(state), normal(state)])
+        zeta = method.kept * np.array([normal(state), normal(state)])
+        shift, r, xi = update(method, h, matrix.T @ gradient, r, xi, zeta, fresh)
+        theta = theta + matrix @ shift
     return np.array(draws), np.array(gradients)
 
 
-STEPS = step_sizes(PolynomialDecay(0.5, 3.0, 0.4), 0, 60)
+def update(method, h, w, r, xi, zeta, fresh):
+    """One line of the table in `pymc_sgcv.dynamics`: the shift of x, r and ξ."""
+    e, gamma = np.sqrt(h), method.friction
+    if method.dynamics == EULER:
+        return h / 2 * w + e * zeta, r, xi
+    if method.dynamics in (HAMILTON_EULER, THERMOSTAT_EULER):
+        drag = gamma if method.dynamics == HAMILTON_EULER else xi
+        r = r + e * w - drag * e * r + np.sqrt(2 * gamma * e) * zeta
+        return e * r, r, xi + e * (r @ r / 2 - 1)
+    kicked = r + (e / 2 if fresh else e) * w
+    if method.dynamics == BAOAB:
+        c = np.exp(-gamma * e)
+        r = c * kicked + np.sqrt(1 - c**2) * zeta
+        return e / 2 * (kicked + r), r, xi
+    xi = xi + e / 2 * (kicked @ kicked / 2 - 1)
+    c = np.exp(-xi * e)
+    r = c * kicked + np.sqrt(gamma * (1 - c**2) / xi) * zeta
+    return e / 2 * (kicked + r), r, xi + e / 2 * (r @ r / 2 - 1)
+
+
+STEPS = step_sizes(PolynomialDecay(0.1, 3.0, 0.4), 0, 60)
 
 
 def check_recursion(chain, steps):
@@ -111,95 +164,190 @@ def check_recursion(chain, steps):
     np.testing.assert_allclose(gradients, expected[1], rtol=1e-10, atol=1e-10)
 
 
-@INTEGRATOR
+@EVERY
 @PRECONDITIONER
-def test_the_compiled_chain_is_the_recursion(full, integrator, preconditioner):
-    steps = STEPS * (0.05 if preconditioner == "none" else 1)
-    check_recursion(started(full, integrator, PRECONDITIONERS[preconditioner]), steps)
+def test_the_compiled_chain_is_the_recursion(full, dynamics, preconditioner):
+    steps = STEPS * (0.1 if preconditioner == "none" else 1)
+    check_recursion(started(full, dynamics, PRECONDITIONERS[preconditioner]), steps)
 
 
-@INTEGRATOR
-def test_the_compiled_chain_is_the_recursion_with_minibatches(noisy, integrator):
-    check_recursion(started(noisy, integrator, DENSE), STEPS)
+@EVERY
+def test_the_compiled_chain_is_the_recursion_with_minibatches(noisy, dynamics):
+    check_recursion(started(noisy, dynamics), STEPS)
+
+
+def test_leimkuhler_matthews_is_the_average_of_two_noises(full):
+    """The formula as it is printed, beside BAOAB with infinite friction."""
+    chain = started(full, "lm")
+    state, before, theta = chain.random.copy(), chain.dynamics.momentum.copy(), chain.theta.copy()
+    draws, _ = run(chain, STEPS)
+    for k, h in enumerate(STEPS[:-1]):
+        below(state, N)
+        zeta = np.array([normal(state), normal(state)])
+        theta = theta + h / 2 * COVARIANCE @ full_gradient(theta)
+        theta = theta + np.sqrt(h) * F @ (zeta + before) / 2
+        before = zeta
+        np.testing.assert_allclose(draws[k + 1], theta, rtol=1e-10)
+
+
+def test_infinite_friction_makes_sghmc_leimkuhler_matthews(full):
+    lm, stiff = started(full, "lm"), started(full, "baoab", friction=1e3)
+    np.testing.assert_allclose(run(stiff, STEPS)[0], run(lm, STEPS)[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("thin", [1, 3])
 def test_a_recorded_gradient_is_that_of_the_recorded_draw(full, thin):
-    draws, gradients = run(started(full, "lm", DENSE), STEPS, thin)
+    draws, gradients = run(started(full, "lm"), STEPS, thin)
     np.testing.assert_allclose(gradients, (draws - MODE) @ -HESSIAN, rtol=1e-10, atol=1e-10)
 
 
-@INTEGRATOR
-def test_thinning_records_every_kth_iteration(full, integrator):
-    every, third = (run(started(full, integrator, DENSE), STEPS, thin) for thin in (1, 3))
+@EVERY
+def test_thinning_records_every_kth_iteration(full, dynamics):
+    every, third = (run(started(full, dynamics), STEPS, thin) for thin in (1, 3))
     np.testing.assert_array_equal(third[0], every[0][2::3])
     np.testing.assert_array_equal(third[1], every[1][2::3])
 
 
-@INTEGRATOR
-def test_a_chain_run_in_parts_is_the_chain_run_at_once(noisy, integrator):
-    one, parts = (run(started(noisy, integrator, DENSE), STEPS, 2, calls) for calls in (1, 5))
+@EVERY
+def test_a_chain_run_in_parts_is_the_chain_run_at_once(noisy, dynamics):
+    one, parts = (run(started(noisy, dynamics), STEPS, 2, calls) for calls in (1, 5))
     np.testing.assert_array_equal(parts[0], one[0])
 
 
+@EVERY
+def test_a_chain_that_resumes_goes_on_as_if_nothing_had_happened(noisy, dynamics):
+    moving = {"estimator": CONTROL_VARIATE, "refresh": 7}
+    whole, _ = run(started(noisy, dynamics, **moving), STEPS)
+    first, other = (started(noisy, dynamics, **moving) for _ in range(2))
+    run(first, STEPS[:30])
+    other.resume(first.state())
+    np.testing.assert_allclose(run(other, STEPS[30:])[0], whole[30:], rtol=1e-9)
+
+
 def test_another_seed_gives_another_chain(full):
-    one, other = (run(started(full, "lm", DENSE, seed=seed), STEPS)[0] for seed in (1, 2))
+    one, other = (run(started(full, "lm", seed=seed), STEPS)[0] for seed in (1, 2))
     assert (one[1:] != other[1:]).all()
 
 
 def test_the_chain_counts_its_iterations(full):
-    chain = started(full, "lm", DENSE)
+    chain = started(full, "lm")
     run(chain, STEPS[:12], thin=3)
     assert chain.iteration == 12
 
 
 def test_a_chain_that_leaves_the_finite_numbers_stops_and_says_where(full):
-    chain = started(full, "euler", DENSE)
+    chain = started(full, "euler")
     with pytest.raises(Divergence, match=r"mu\[\d\] is not finite at iteration \d+"):
         run(chain, np.full(1000, 1e3))
     assert 0 < chain.iteration < 1000
 
 
-ITERATIONS = 400_000
+ITERATIONS = 100_000
+MANY = 300_000
 
 
-def whitened(problem, integrator, h, seed=2):
-    draws, _ = run(started(problem, integrator, DENSE, MODE, seed), np.full(ITERATIONS, h))
+def predicted(dynamics, h):
+    """What `pymc_sgcv.stationary` says of a direction: A, B and the autocorrelation."""
+    options = DYNAMICS[dynamics]
+    arguments = options.get("friction", np.inf), options.get("leapfrog", 0)
+    linear = linearised(options["dynamics"], h, *arguments)
+    return *linear.variances(), linear.autocorrelation()
+
+
+def whitened(problem, dynamics, h, seed=2, iterations=ITERATIONS, **kwargs):
+    draws, _ = run(
+        started(problem, dynamics, start=MODE, seed=seed, **kwargs), np.full(iterations, h)
+    )
     return np.linalg.solve(F, (draws[100:] - MODE).T).T
 
 
-def check_moments(x, predicted, h):
-    """Mean zero and the predicted covariance, within five standard errors.
+def check_moments(x, expected, rho, slack=1.0):
+    """Mean zero and the expected covariance, within five standard errors.
 
-    In whitened coordinates the chain is a first-order autoregression with ρ = 1 − h/2, whose mean
-    has variance v(1+ρ)/(1−ρ)/T and whose second moments have (vᵢvⱼ + cᵢⱼ²)(1+ρ²)/(1−ρ²)/T. The
-    averaged noises of LM lengthen the memory by one iteration: a factor 1/ρ at most.
+    A process with autocorrelation ρ has a mean of variance v (1 + 2Σρ)/T and second moments of
+    variance (vᵢvⱼ + cᵢⱼ²)(1 + 2Σρ²)/T; gradient noise and a thermostat lengthen it: `slack`.
     """
-    rho, v = 1 - h / 2, np.diag(predicted)
-    slack = 5 / np.sqrt(len(x) * rho)
-    assert (np.abs(x.mean(0)) < slack * np.sqrt(v * (1 + rho) / (1 - rho))).all()
-    error = np.sqrt((np.outer(v, v) + predicted**2) * (1 + rho**2) / (1 - rho**2))
-    assert (np.abs(x.T @ x / len(x) - predicted) < slack * error).all()
+    v, five = np.diag(expected), 5 * np.sqrt(slack / len(x))
+    mean_memory, memory = (max(1.0, 1 + 2 * r[1:].sum()) for r in (rho, rho**2))
+    assert (np.abs(x.mean(0)) < five * np.sqrt(v * mean_memory)).all()
+    error = np.sqrt((np.outer(v, v) + expected**2) * memory)
+    assert (np.abs(x.T @ x / len(x) - expected) < five * error).all()
+
+
+ESTIMATORS = {
+    "standard": {"estimator": STANDARD},
+    "control variate": {"estimator": CONTROL_VARIATE},
+    "SVRG": {"estimator": CONTROL_VARIATE, "refresh": 5},
+    "SAGA": {"estimator": SAGA},
+    "SAGA blocks": {"estimator": SAGA_BLOCKS},
+}
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("dynamics", LINEAR)
+def test_every_combination_rests_where_the_linear_theory_says(full, dynamics, estimator):
+    A, _, rho = predicted(dynamics, 0.3)
+    check_moments(whitened(full, dynamics, 0.3, **ESTIMATORS[estimator]), A * np.eye(2), rho)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(("dynamics", "h"), [("badodab", 0.09), ("sgnht euler", 0.0025)])
+def test_every_estimator_with_a_thermostat_rests_at_the_posterior(full, dynamics, h, estimator):
+    """Their discretisation errors, of order h and √h, are below a fifth of the tolerance here."""
+    _, _, rho = predicted("baoab", h)
+    check_moments(whitened(full, dynamics, h, **ESTIMATORS[estimator]), np.eye(2), rho, slack=4)
+
+
+@pytest.mark.parametrize("moving", [0, 5])
+@pytest.mark.parametrize("dynamics", LINEAR)
+def test_the_control_variate_adds_no_noise_where_all_hessians_agree(noisy, dynamics, moving):
+    A, _, rho = predicted(dynamics, 0.3)
+    x = whitened(noisy, dynamics, 0.3, estimator=CONTROL_VARIATE, refresh=moving)
+    check_moments(x, A * np.eye(2), rho)
+
+
+@pytest.mark.parametrize("dynamics", LINEAR)
+def test_gradient_noise_inflates_the_variance_as_predicted(noisy, dynamics):
+    A, B, rho = predicted(dynamics, 0.2)
+    x = whitened(noisy, dynamics, 0.2, iterations=MANY)
+    check_moments(x, A * np.eye(2) + B * NOISE, rho, slack=1.5)
+
+
+@pytest.mark.parametrize("dynamics", ["lm", "baoab", "sghmc euler", "baoab refreshed"])
+def test_less_injected_noise_makes_up_for_gradient_noise(noisy, dynamics):
+    """In the noise's principal directions, with κ = 1 − B v, where the dynamics are exact."""
+    h = 0.04
+    values, vectors = np.linalg.eigh(NOISE)
+    A, B, rho = predicted(dynamics, h)
+    kept = np.sqrt(1 - B * values / A)
+    draws, _ = run(started(noisy, dynamics, (F @ vectors, kept), MODE), np.full(MANY, h))
+    x = np.linalg.solve(F, (draws - MODE).T).T
+    check_moments(x, A * np.eye(2), rho, slack=1.5)
+
+
+def test_a_thermostat_makes_up_for_noise_that_nobody_told_it_of(noisy):
+    """Noise that is alike in all directions of r; without a thermostat it would widen x."""
+    root = np.linalg.cholesky(np.linalg.inv(SPREAD)) * 0.7
+    h = 0.01
+    draws, _ = run(started(noisy, "badodab", (root, ONES), MODE), np.full(MANY, h))
+    x = np.linalg.solve(F, (draws[1000:] - MODE).T).T
+    _, _, rho = predicted("baoab", h * np.linalg.eigvalsh(root.T @ HESSIAN @ root)[0])
+    check_moments(x, np.eye(2), rho, slack=4)
 
 
 @pytest.mark.parametrize("h", [0.3, 1.0])
-def test_eulers_stationary_variance_is_one_over_one_minus_a_quarter_h(full, h):
-    check_moments(whitened(full, "euler", h), np.eye(2) / (1 - h / 4), h)
+def test_the_linear_theory_knows_eulers_error_and_that_others_have_none(h):
+    assert predicted("euler", h)[0] == pytest.approx(1 / (1 - h / 4))
+    assert predicted("lm", h)[:2] == pytest.approx((1, h / 4 / (1 - h / 4)))
+    assert predicted("baoab", h)[0] == pytest.approx(1)
+    assert predicted("leapfrog", h)[0] > 1.001
 
 
-@pytest.mark.parametrize("h", [0.3, 1.0])
-def test_leimkuhler_matthews_stationary_variance_is_the_posteriors(full, h):
-    check_moments(whitened(full, "lm", h), np.eye(2), h)
-
-
-def test_gradient_noise_inflates_eulers_variance_as_predicted(noisy):
-    h = 0.5
-    check_moments(whitened(noisy, "euler", h), (np.eye(2) + h / 4 * NOISE) / (1 - h / 4), h)
-
-
-def test_gradient_noise_inflates_leimkuhler_matthews_variance_as_predicted(noisy):
-    h = 0.5
-    check_moments(whitened(noisy, "lm", h), np.eye(2) + h / 4 * NOISE / (1 - h / 4), h)
+def test_draws_half_as_good_as_independent_ones_are_so_far_apart():
+    """For a first-order autoregression ρᵏ = 1/3: (1 − h/2)ᵏ."""
+    for h in (0.05, 0.2, 0.5):
+        k = iterations_per_draw(linearised(EULER, h, np.inf))
+        assert k == int(np.ceil(np.log(3) / -np.log1p(-h / 2)))
 
 
 def test_the_predictions_are_far_enough_apart_to_be_told_apart():

@@ -24,6 +24,7 @@ from scipy.spatial import cKDTree
 from scipy.stats import chisquare
 
 from pymc_sgcv.chain import Chain, Method
+from pymc_sgcv.dynamics import EULER
 from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
 from pymc_sgcv.problem import Problem
 
@@ -155,8 +156,8 @@ def listed_estimates(problem, way, estimator, theta=THETA, reference_at=CENTER):
 
 def chain_of(problem, estimator, center=CENTER, **kwargs):
     constant = sum(rows.sum(0) for rows in row_gradients(center))
-    ones = np.ones(3)
-    return Chain(problem, Method(estimator, "euler", ones, ones, center, constant, **kwargs))
+    method = Method(estimator, EULER, np.ones(3), center=center, constant=constant, **kwargs)
+    return Chain(problem, method)
 
 
 def drawn_estimates(problem, estimator, draws, theta=THETA, seed=0):
@@ -319,8 +320,22 @@ def test_sagas_running_sum_stays_the_sum_of_its_table(problems, estimator, dtype
     for _ in range(1000):
         chain.points[0] = THETA + rng.normal(size=3)
         chain.estimate()
-    sums = [table.sum(0, dtype="float64") for table in chain._tables]
-    np.testing.assert_allclose(chain._sums, sums, rtol=1e-11, atol=1e-11)
+    sums = [table.sum(0, dtype="float64") for table in chain.estimator.tables]
+    np.testing.assert_allclose(chain.estimator.sums, sums, rtol=1e-11, atol=1e-11)
+
+
+def test_a_moving_center_is_the_point_where_the_chain_last_refreshed_it(problems):
+    """SVRG: estimates after a refresh are those of a control variate centered there."""
+    chain, rng = chain_of(problems["iid"], CONTROL_VARIATE, refresh=2), np.random.default_rng(7)
+    chain.start(THETA, rng)
+    draws, gradients = np.empty((40, 3)), np.empty((40, 3))
+    chain.run(np.full(40, 1e-4), 1, draws, gradients)
+    for k in range(40):
+        center = draws[k - k % 2]
+        if k % 2 == 0:  # on the center itself there is no noise
+            np.testing.assert_allclose(gradients[k], full_gradient(center), rtol=1e-9)
+        values, _ = listed_estimates(problems["iid"], "iid", CONTROL_VARIATE, draws[k], center)
+        assert np.abs(values - gradients[k]).max(1).min() < ROUNDING
 
 
 # Lemma 1 of the paper, on a Gaussian regression with known sigma
@@ -346,11 +361,11 @@ def gaussian_noise(rows, p):
 @pytest.fixture(scope="module")
 def variances():
     """E‖ξ‖² of the control variate over all minibatches, from the compiled estimates."""
-    model, found, ones = regression(), {}, np.ones(2)
+    model, found = regression(), {}
     for name, weights in (("uniform", np.ones(5)), ("Lipschitz", LIPSCHITZ)):
         problem, p = Problem(model, subsampling="iid", weights=weights), weights / weights.sum()
         constant = problem.likelihood_gradient(CENTER[None, :2])[0]
-        method = Method(CONTROL_VARIATE, "euler", ones, ones, CENTER[:2], constant)
+        method = Method(CONTROL_VARIATE, EULER, np.ones(2), center=CENTER[:2], constant=constant)
         chain, rng = Chain(problem, method), np.random.default_rng(6)
         chain.start(THETA[:2], rng)
         noise = np.array([chain.estimate() for _ in range(6000)])
