@@ -22,7 +22,7 @@ WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(8, max(2, os.cpu_count
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format docs benchmark accuracy clean
+.PHONY: help demo test lint format docs notebooks benchmark accuracy clean
 
 help:  ## show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -45,6 +45,10 @@ docs: $(VENV)/.has-docs  ## build the documentation into docs/_build/html; a war
 	$(BIN)/python -m sphinx -W --keep-going -E -q -b html $(ARGS) docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
+notebooks: $(VENV)/.has-notebooks  ## run every notebook of examples/ from start to end, at a small scale
+	out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && ls examples/*.ipynb | SGCV_SCALE=quick xargs -P 2 -n 1 \
+	    $(BIN)/python -m nbconvert --to notebook --execute --output-dir "$$out" --log-level WARN $(ARGS)
+
 benchmark: $(VENV)/.has-test  ## measure speed
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
@@ -52,7 +56,7 @@ accuracy: $(VENV)/.has-test  ## compare with NUTS on many kinds of model
 	$(BIN)/python -m tests.accuracy $(ARGS)
 
 clean:  ## remove environments, caches and everything built
-	rm -rf .venv-* build dist docs/_build .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv-* build dist docs/_build docs/examples .pytest_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The package, editable, with one of its extras; again whenever pyproject.toml changes.
