@@ -29,6 +29,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.graph import value_of
+from pymc_sgcv.logits import without_division
 from pymc_sgcv.model import Plate, Target
 from pymc_sgcv.native import ARGUMENTS, KEY, add, pointer
 from pymc_sgcv.skinny import skinny_mode
@@ -121,6 +122,7 @@ def _multiplies_rows(plate: Plate) -> bool:
 
 
 def _flat_gradient(target: Target, cost: TensorVariable) -> TensorVariable:
+    cost = without_division(cost)
     parts = pt.grad(cost, list(target.values), disconnected_inputs="ignore")
     return pt.concatenate([part.ravel().astype("float64") for part in parts])
 

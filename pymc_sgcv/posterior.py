@@ -49,6 +49,8 @@ class Transform:
     ----------
     needed
         Names of the value variables that any of them depends on, in the order of θ.
+    same
+        The value variable of each variable that has no transform, by name.
     shapes, dtypes
         What one draw of each variable looks like.
     """
@@ -59,9 +61,9 @@ class Transform:
         behind = {name: set(ancestors([graph])) for name, graph in graphs.items()}
         self.target, self.names = target, list(names)
         self.needed = [v.name for v in target.values if any(v in b for b in behind.values())]
-        self._same = {n: g.name for n, g in graphs.items() if g in target.values}
+        self.same = {n: g.name for n, g in graphs.items() if g in target.values}
         self._fixed = [n for n in names if not behind[n].intersection(target.values)]
-        self._computed = [n for n in names if n not in self._same]
+        self._computed = [n for n in names if n not in self.same]
         self._function, self._inputs = self._compile({n: graphs[n] for n in self._computed}, behind)
         self._lock = Lock()  # a PyTensor function has one set of cells for all threads
         one = self(target.flatten(target.start)[None])  # what cannot be computed fails before a run
@@ -81,7 +83,7 @@ class Transform:
         """Values by name, with a leading axis, of `draws` (n, d)."""
         flat = self.target.unflatten(draws)
         arrays = [np.asarray(flat[v.name], dtype=v.dtype) for v in self._inputs]
-        values = {n: np.asarray(flat[v], dtype=self._kind(v)) for n, v in self._same.items()}
+        values = {n: np.asarray(flat[v], dtype=self._kind(v)) for n, v in self.same.items()}
         if self._computed:
             with self._lock:
                 values |= dict(zip(self._computed, map(np.asarray, self._function(*arrays))))

@@ -20,8 +20,8 @@ from pymc_sgcv.idata import to_idata_groups
 from pymc_sgcv.model import Target
 from pymc_sgcv.posterior import Transform, named_dataset
 
-_BLOCK_NUMBERS = 1 << 21
-"""Numbers in a block of draws and what is computed from it: 16 MB."""
+_BLOCK_NUMBERS = 1 << 17
+"""Numbers in a block of draws and what is computed from it: 1 MB, which stays in the cache."""
 _LARGE = 4e9
 """Bytes of stored draws above which a warning says what they are."""
 
@@ -121,7 +121,8 @@ class Record:
     def _warn_if_large(self, draws: int) -> None:
         shapes, kinds = self.transform.shapes, self.transform.dtypes
         sizes = {name: math.prod(shapes[name]) * kinds[name].itemsize for name in shapes}
-        beside = 16 * sum(p.stop - p.start for p in self.values)
+        twice = [p for p in self.values if p.name not in self.transform.same.values()]
+        beside = 8 * sum(p.stop - p.start for p in [*self.values, *twice])
         total = draws * (sum(sizes.values()) + beside)
         if total > _LARGE:
             largest = max(sizes, key=sizes.__getitem__)
@@ -157,7 +158,10 @@ class Moments:
 
 
 class _Part:
-    """Arrays for draws `start` to `stop` of all chains, written once and never copied."""
+    """Arrays for draws `start` to `stop` of all chains, written once and never copied.
+
+    A variable without a transform has one array for both groups, posterior and unconstrained.
+    """
 
     def __init__(self, record: Record, chains: int, start: int, stop: int):
         self.target, self.transform = record.target, record.transform
@@ -165,7 +169,10 @@ class _Part:
         lead = (chains, stop - start)
         shapes, kinds = self.transform.shapes, self.transform.dtypes
         self.posterior = {name: np.empty(lead + shapes[name], kinds[name]) for name in shapes}
-        self.draws = {p.name: np.empty(lead + p.shape) for p in self.values}
+        same = self.transform.same.items()
+        self.shared = {v: self.posterior[n] for n, v in same if kinds[n] == np.float64}
+        own = [p for p in self.values if p.name not in self.shared]
+        self.draws = {p.name: np.empty(lead + p.shape) for p in own}
         self.gradients = {p.name: np.empty(lead + p.shape) for p in self.values}
         self.steps = np.empty(lead)
 
@@ -179,16 +186,18 @@ class _Part:
             self.posterior[name][chain, place] = value
         for p in self.values:
             for flat, arrays in ((draws, self.draws), (gradients, self.gradients)):
-                value = flat[source, p.start : p.stop]
-                arrays[p.name][chain, place] = value.reshape(end - begin, *p.shape)
+                if p.name in arrays:
+                    value = flat[source, p.start : p.stop]
+                    arrays[p.name][chain, place] = value.reshape(end - begin, *p.shape)
         self.steps[chain, place] = steps[source]
 
     def groups(self, n: int) -> dict[str, xr.Dataset]:
         model = self.target.model
         posterior = named_dataset(model, _first(self.posterior, n))
         stats = named_dataset(model, {"step_size": self.steps[:, :n]})
+        draws = {p.name: {**self.draws, **self.shared}[p.name] for p in self.values}
         beside = to_idata_groups(
-            _first(self.gradients, n), _first(self.draws, n), self._dims_of_free_variables(n)
+            _first(self.gradients, n), _first(draws, n), self._dims_of_free_variables(n)
         )
         return {"posterior": posterior, "sample_stats": stats, **beside}
 
