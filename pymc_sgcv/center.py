@@ -152,6 +152,25 @@ def center_at(problem: Problem, theta: np.ndarray, factor: np.ndarray | None = N
         return _finish(search)
 
 
+def given_center(problem: Problem, center: Center | Mapping[str, np.ndarray]) -> Center:
+    """The user's center with the gradient of the present data; an error if it does not fit."""
+    if isinstance(center, Mapping):
+        return center_at(problem, unconstrained(problem.target, center))
+    if not isinstance(center, Center):
+        raise TypeError(
+            "center must be a Center from find_center or a dict of values by variable name, not "
+            f"{type(center).__name__}."
+        )
+    target = problem.target
+    expected = {k: v.shape for k, v in problem.constrained(target.flatten(target.start)).items()}
+    if {k: np.shape(v) for k, v in center.point.items()} != expected:
+        raise ValueError(
+            f"center has the variables {sorted(center.point)}, the model {sorted(expected)}, or "
+            "their shapes differ: it belongs to another model."
+        )
+    return center_at(problem, center.theta, center.factor)
+
+
 def _check_positive(**numbers) -> None:
     for name, value in numbers.items():
         number = isinstance(value, int | float | np.number) and not isinstance(value, bool)

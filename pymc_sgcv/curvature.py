@@ -102,3 +102,30 @@ def diagonal_scales(
         grow = np.where(np.isfinite(curvature), grow, 0.1)  # a step out of the support: shorter
         u = np.clip(u * grow, _SHORTEST, _LONGEST)
     return u
+
+
+def largest_curvature(
+    gradient: Callable[[np.ndarray], np.ndarray],
+    point: np.ndarray,
+    factor: np.ndarray,
+    rng: np.random.Generator,
+    rounds: int = 20,
+) -> float:
+    """The largest eigenvalue λ of FᵀHF by power iteration, H the Hessian of −log π at `point`.
+
+    It is 1 where FFᵀ is the posterior covariance. Dynamics in coordinates F⁻¹θ need steps h < 4/λ.
+    """
+    direction = rng.standard_normal(len(point))
+    direction /= np.linalg.norm(direction)
+    length, largest = 1.0, 1.0
+    for _ in range(rounds):
+        move = factor * direction if factor.ndim == 1 else factor @ direction
+        change = _difference(gradient, point, length * move[None])[0] / length
+        white = factor * change if factor.ndim == 1 else factor.T @ change
+        curvature = float(np.linalg.norm(white))
+        if not np.isfinite(curvature) or curvature == 0:
+            length *= 0.1  # a step out of the support
+            continue
+        direction, largest = white / curvature, curvature
+        length = 1 / np.sqrt(largest)
+    return largest

@@ -27,6 +27,7 @@ from pymc_sgcv.idata import (
     rv_name,
 )
 from pymc_sgcv.identities import TARGET_BIAS, SteinErrors, batch_means, chunks, stein_errors
+from pymc_sgcv.plan import SETUP_STATISTICS
 from pymc_sgcv.search import near_enough
 
 R_HAT, ESS_PER_CHAIN = 1.01, 100
@@ -108,16 +109,20 @@ def _checks(idata: Container) -> list[Check]:
     posterior = require_group(idata, "posterior")
     idata = _sorted(idata)
     groups = {name: _group(idata, name) for name in (GRADIENT, UNCONSTRAINED)}
+    stats = _group(idata, "sample_stats")
+    names = [name for name in (*SETUP_STATISTICS, "target_bias") if name in stats]
+    known = {name: float(stats[name].max()) for name in names}
+    attrs = {**known, **stats.attrs, **posterior.attrs}
+    size = int(attrs.get("parameters", _size(groups[GRADIENT] or posterior)))
     free = {rv_name(str(v), posterior): None for v in groups[GRADIENT]}
-    draws = posterior[list(free)] if free and None not in free else posterior
+    all_free = None not in free and _size(groups[GRADIENT]) == size
+    draws = posterior[list(free)] if free and all_free else posterior
     bad = _not_finite({"posterior": draws, **groups})
     finite = draws.drop_vars([name for group, name in bad if group == "posterior"])
     checks = [_finite_check(bad), *_convergence_checks(finite)]
-    attrs = {**_group(idata, "sample_stats").attrs, **posterior.attrs}
     count = draws.sizes["chain"] * draws.sizes["draw"]
     if all(groups.values()) and not bad and count >= MIN_DRAWS:
         checks += _stein_checks(stein_errors(idata), float(attrs.get("target_bias", TARGET_BIAS)))
-    size = int(attrs.get("parameters", _size(groups[GRADIENT] or draws)))
     return checks + list(_setup_checks(attrs, size))
 
 

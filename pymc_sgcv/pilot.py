@@ -8,11 +8,13 @@ from scipy.linalg import eigh
 
 from pymc_sgcv.center import Center, center_at
 from pymc_sgcv.chain import Chain, Divergence
+from pymc_sgcv.curvature import largest_curvature
 from pymc_sgcv.noise import MOST_NUMBERS, around, control_variate, gradient_noise, worst
 from pymc_sgcv.problem import Problem
 
 _ITERATIONS = 4000
 _STEP = 0.2
+_CURVATURE_ROWS = 50_000
 _TRUST = 0.3
 """How far, as a prior standard deviation, the precision may be from its first estimate."""
 
@@ -61,7 +63,7 @@ def _run(problem: Problem, center: Center, noise: np.ndarray | None, rng: np.ran
     starts = around(center, rng)
     if noise is None:
         noise = gradient_noise(problem, method, starts, center.factor, rng)
-    h = min(_STEP, 0.8 / worst(noise))
+    h = min(_STEP, 0.8 / worst(noise), 1 / stretch(problem, center, center.factor, rng))
     n = max(min(_ITERATIONS, 1500 + 50 * d), 20 * d)
     if center.factor.ndim == 1:
         n = int(min(_ITERATIONS // 4, max(200, MOST_NUMBERS // d)))
@@ -79,6 +81,21 @@ def _run(problem: Problem, center: Center, noise: np.ndarray | None, rng: np.ran
         "The pilot run diverged at every step size tried: the posterior is too far from "
         "log-concave around its mode, or improper. Check the priors, or use NUTS on this model."
     )
+
+
+def stretch(
+    problem: Problem, center: Center, factor: np.ndarray, rng: np.random.Generator
+) -> float:
+    """The largest curvature at the center in coordinates F⁻¹θ: 1 for the center's own dense F."""
+    if center.factor.ndim == 1:
+        fraction = min(1.0, _CURVATURE_ROWS / problem.n_rows)
+        return largest_curvature(
+            lambda points: problem.gradient(points, fraction), center.theta, factor, rng
+        )
+    if factor is center.factor:
+        return 1.0
+    ratio = np.linalg.solve(center.factor, factor if factor.ndim == 2 else np.diag(factor))
+    return float(np.linalg.norm(ratio, 2) ** 2)
 
 
 def _refine(center: Center, draws: np.ndarray, gradients: np.ndarray):

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from pymc_sgcv.center import Center
 from pymc_sgcv.chain import Method
+from pymc_sgcv.gradients import CONTROL_VARIATE
 from pymc_sgcv.problem import Layout
 from pymc_sgcv.tuning import Motion, Tuning
 
@@ -39,6 +41,10 @@ class Settings:
         return isinstance(self.weights, str) and self.weights == name
 
 
+SETUP_STATISTICS = ("predicted_sd_error", "gradient_noise_share", "center_distance")
+"""Attributes that go with every draw of ``pm.sample``, whose result has no other place for them."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What all chains do.
@@ -54,6 +60,12 @@ class Plan:
     layout: Layout
     seconds: float = 0.0
 
+    @property
+    def fixed_center(self) -> Center | None:
+        """The center, if gradient noise depends on how far the chain is from it."""
+        fixed = self.method.estimator == CONTROL_VARIATE and not self.method.refresh
+        return self.center if fixed else None
+
     def disperse(self, rng: np.random.Generator) -> np.ndarray:
         """A random displacement of a chain's start: one draw of the approximate posterior."""
         factor = self.center.factor
@@ -67,12 +79,18 @@ class Plan:
         chosen["weighted_rows"] = int(self.layout.weighted)
         if not callable(self.step_size):
             chosen["step_size"] = float(self.step_size)
-        if self.center is not None:
+        if self.fixed_center is not None:
             chosen["center_distance"] = self.center.distance
         if self.tuning is not None:
             chosen["predicted_sd_error"] = self.tuning.inflation
             chosen["gradient_noise_share"] = self.tuning.noise_share
         return chosen
+
+    @cached_property
+    def statistics(self) -> dict[str, float]:
+        """What `pymc_sgcv.diagnose` wants to know of the set-up."""
+        chosen = self.attributes()
+        return {name: float(chosen[name]) for name in SETUP_STATISTICS if name in chosen}
 
     def summary(self) -> str:
         """One line for the log."""

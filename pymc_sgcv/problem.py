@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,11 +15,19 @@ import numpy as np
 import pymc as pm
 
 from pymc_sgcv.compile import compile_target
-from pymc_sgcv.model import read_model
+from pymc_sgcv.finite import refuse_infinite_rows, refuse_nan
+from pymc_sgcv.model import Plate, Target, read_model
 from pymc_sgcv.proof import prove_rows
-from pymc_sgcv.rows import FULL_TABLE, FUNCTION, RECORD_LENGTH, SUBSAMPLING, Rows, add_row_sum
+from pymc_sgcv.rows import (
+    FULL_TABLE,
+    FUNCTION,
+    RECORD_LENGTH,
+    SUBSAMPLING,
+    Rows,
+    Scratch,
+    add_row_sum,
+)
 
-_FINITE_CHUNK = 1 << 16
 _PARTS = 16
 """Full passes are summed in this many parts, whatever the cores, for the same result."""
 
@@ -83,6 +93,8 @@ class Problem:
         self.functions = compile_target(self.target, compile_kwargs)
         self.others = {v.name: self.target.start[v.name] for v in self.target.others}
         self.lay_out(layout or self.first_layout())
+        if layout is None:
+            refuse_infinite_rows(self.target, self._full)
 
     @property
     def size(self) -> int:
@@ -118,6 +130,7 @@ class Problem:
         """Put the data where minibatches are drawn from."""
         self.layout = layout
         self.rows = self._full = ()  # let go of an earlier copy before making the next
+        self._samples: dict[float, list[Scratch]] = {}
         prior = self.functions.prior
         self._prior_fixed = prior.fixed_values(self.others)
         self._prior_table = prior.arguments([], self._prior_fixed)
@@ -150,7 +163,13 @@ class Problem:
             unknown = sorted(set(weights) - set(names))
             if unknown:
                 raise ValueError(f"weights names {unknown}, but the likelihoods are {names}.")
-            weights = next((weights[name] for name in plate.observed if name in weights), None)
+            given = [weights[name] for name in plate.observed if name in weights]
+            if any(not np.array_equal(given[0], other) for other in given[1:]):
+                raise ValueError(
+                    f"weights differ for {list(plate.observed)}, whose rows are drawn together: "
+                    "give the same weights, or those of one of them."
+                )
+            weights = given[0] if given else None
         elif weights is not None and len(self.target.plates) > 1:
             raise ValueError(
                 "weights must be a dict by observed variable when there are several minibatched "
@@ -179,11 +198,18 @@ class Problem:
         present = self._present_data()
         if all(a is b for a, b in zip(present, self._sources, strict=True)):
             return False
-        self.target = read_model(self.model, self.target.values, self._batch_size)
-        for plate in self.target.plates:
+        target = read_model(self.model, self.target.values, self._batch_size)
+        if _shape(target) != _shape(self.target):
+            raise ValueError(
+                "pm.set_data has changed more than the number of rows (the columns of an array, or "
+                "the shape of a variable): build a new step method for these data."
+            )
+        self.target = target
+        for plate in target.plates:
             _check_arrays(plate)
-        self._sources = present
         self.lay_out(self.first_layout())
+        refuse_infinite_rows(target, self._full)
+        self._sources = present
         return True
 
     def set_others(self, point: dict[str, np.ndarray]) -> None:
@@ -191,6 +217,13 @@ class Problem:
         self.others = {v.name: point[v.name] for v in self.target.others}
         self._prior_fixed = self.functions.prior.fixed_values(self.others)
         self._prior_table[:] = self.functions.prior.arguments([], self._prior_fixed)
+
+    def settle_others(self) -> None:
+        """Let full passes and new chains see the present values of those variables too."""
+        for rows, scratch in zip(self.rows, self._full, strict=True):
+            rows.fixed = rows.gradient.fixed_values(self.others)
+            scratch.set_fixed(rows.fixed)
+        self._samples = {}
 
     def constrained(self, theta: np.ndarray) -> dict[str, np.ndarray]:
         """Values of the sampled variables on the model's own scale, by name."""
@@ -220,13 +253,15 @@ class Problem:
     ) -> np.ndarray:
         """Σᵢ ∇ℓᵢ at each of `points`: over all rows, or scaled up from a fraction of them.
 
-        The rows of a fraction are evenly spread blocks, the same at every call.
+        The rows of a fraction are a random sample, the same at every call.
         """
         points = np.ascontiguousarray(points, dtype=float)
+        if fraction not in self._samples:
+            self._samples = {fraction: [_sample(scratch, fraction) for scratch in self._full]}
         jobs = [
-            (record, start, stop, weight, piece)
-            for scratch in self._full
-            for record, start, stop, weight, piece in _parts(scratch, fraction)
+            (sample.record, start, stop, whole.rows.n_rows / sample.rows.n_rows, piece)
+            for whole, sample in zip(self._full, self._samples[fraction], strict=True)
+            for start, stop, piece in _parts(sample)
         ]
 
         def work(job):
@@ -243,14 +278,19 @@ class Problem:
         return self.prior_gradient(points) + self.likelihood_gradient(points, fraction)
 
 
-def _parts(scratch, fraction: float):
+def _sample(scratch: Scratch, fraction: float) -> Scratch:
+    n_rows = scratch.rows.n_rows
+    k = math.ceil(fraction * n_rows)
+    return scratch if k >= n_rows else scratch.rows.sample(k).scratch()
+
+
+def _parts(scratch: Scratch) -> Iterator[tuple[int, int, int]]:
+    """First and last row of each part of a pass, and how many rows go into one call."""
     rows = scratch.rows
     bounds = np.linspace(0, rows.n_rows, min(_PARTS, rows.n_rows) + 1).astype(int)
     piece = max(16, min(rows.n_rows, (1 << 18) // max(rows.row_bytes, 1)))
-    lengths = np.maximum(1, np.ceil(np.diff(bounds) * fraction)).astype(int)
-    weight = rows.n_rows / lengths.sum()
-    for start, length in zip(bounds[:-1], lengths, strict=True):
-        yield scratch.record, int(start), int(start + length), weight, piece
+    for start, stop in itertools.pairwise(bounds):
+        yield int(start), int(stop), piece
 
 
 def add_row_sum_of_prior(record: np.ndarray, point: np.ndarray, out: np.ndarray) -> None:
@@ -258,22 +298,16 @@ def add_row_sum_of_prior(record: np.ndarray, point: np.ndarray, out: np.ndarray)
     add_row_sum(record, point, 0, 1, np.ones(1), out)
 
 
-def _check_arrays(plate) -> None:
-    arrays = plate.arrays()
-    lengths = {len(a) for a in arrays}
+def _shape(target: Target) -> tuple:
+    """What compiled code takes for granted: parameters, plates, and arrays but for their length."""
+    plates = [(plate.name, [a.shape[1:] for a in plate.arrays()]) for plate in target.plates]
+    return [(p.name, p.shape) for p in target.parameters], plates
+
+
+def _check_arrays(plate: Plate) -> None:
+    lengths = {len(a) for a in plate.arrays()}
     if len(lengths) > 1:
         raise ValueError(
             f"The arrays of '{plate.name}' have different numbers of rows: {sorted(lengths)}."
         )
-    for variable, array in zip(plate.data, arrays, strict=True):
-        if array.dtype.kind == "f" and not _all_finite(array):
-            label = variable.name or f"an array of shape {array.shape}"
-            raise ValueError(
-                f"The data of '{plate.name}' ({label}) hold NaN or infinite values. Remove or "
-                "impute those rows before building the model."
-            )
-
-
-def _all_finite(array: np.ndarray) -> bool:
-    chunks = range(0, len(array), _FINITE_CHUNK)
-    return all(np.isfinite(array[i : i + _FINITE_CHUNK]).all() for i in chunks)
+    refuse_nan(plate)

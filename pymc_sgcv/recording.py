@@ -94,22 +94,23 @@ class Record:
         if self.moments and first + len(draws) > self.parts[""].start:
             self.moments[chain].add(draws[max(0, self.parts[""].start - first) :])
 
-    def groups(self, length: int) -> dict[str, xr.Dataset]:
-        """The groups of the container, of the first `length` draws of every chain."""
+    def groups(self, length: int, chains: Sequence[int]) -> dict[str, xr.Dataset]:
+        """The groups of the container, of the first `length` draws of these chains."""
         groups: dict[str, xr.Dataset] = {}
         for prefix, part in self.parts.items():
             if min(length, part.stop) > part.start:
+                part.keep(chains)
                 found = part.groups(min(length, part.stop) - part.start)
                 groups |= {prefix + name: dataset for name, dataset in found.items()}
         return groups
 
     def distance(self) -> dict[str, float | str]:
         """How far the draws' mean is from the center in posterior sds, for the worst parameter."""
-        if not self.moments:
-            return {}
         pooled = Moments(self.target.size)
         for one in self.moments:
             pooled.merge(one.count, one.mean, one.squares)
+        if not pooled.count:
+            return {}
         spread = np.sqrt(pooled.squares / pooled.count)
         away = np.abs(pooled.mean - self.center) / np.where(spread > 0, spread, 1.0)
         worst = int(np.argmax(away))
@@ -160,7 +161,7 @@ class Moments:
 class _Part:
     """Arrays for draws `start` to `stop` of all chains, written once and never copied.
 
-    A variable without a transform has one array for both groups, posterior and unconstrained.
+    A variable without a transform has one array, read-only in the end, for both groups.
     """
 
     def __init__(self, record: Record, chains: int, start: int, stop: int):
@@ -169,8 +170,8 @@ class _Part:
         lead = (chains, stop - start)
         shapes, kinds = self.transform.shapes, self.transform.dtypes
         self.posterior = {name: np.empty(lead + shapes[name], kinds[name]) for name in shapes}
-        same = self.transform.same.items()
-        self.shared = {v: self.posterior[n] for n, v in same if kinds[n] == np.float64}
+        same = {v: n for n, v in self.transform.same.items() if kinds[n] == np.float64}
+        self.shared = {p.name: same[p.name] for p in self.values if p.name in same}
         own = [p for p in self.values if p.name not in self.shared]
         self.draws = {p.name: np.empty(lead + p.shape) for p in own}
         self.gradients = {p.name: np.empty(lead + p.shape) for p in self.values}
@@ -191,11 +192,22 @@ class _Part:
                     arrays[p.name][chain, place] = value.reshape(end - begin, *p.shape)
         self.steps[chain, place] = steps[source]
 
+    def keep(self, chains: Sequence[int]) -> None:
+        """Forget all other chains."""
+        if len(chains) == len(self.steps):
+            return
+        self.steps = self.steps[chains]
+        for arrays in (self.posterior, self.draws, self.gradients):
+            arrays.update((name, array[chains]) for name, array in arrays.items())
+
     def groups(self, n: int) -> dict[str, xr.Dataset]:
         model = self.target.model
+        for name in self.shared.values():  # a change of one group must not change the other
+            self.posterior[name].flags.writeable = False
+        both = self.draws | {value: self.posterior[name] for value, name in self.shared.items()}
+        draws = {p.name: both[p.name] for p in self.values}
         posterior = named_dataset(model, _first(self.posterior, n))
         stats = named_dataset(model, {"step_size": self.steps[:, :n]})
-        draws = {p.name: {**self.draws, **self.shared}[p.name] for p in self.values}
         beside = to_idata_groups(
             _first(self.gradients, n), _first(draws, n), self._dims_of_free_variables(n)
         )

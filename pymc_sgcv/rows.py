@@ -14,6 +14,7 @@ Three ways to draw a minibatch of n out of N rows, all of them unbiased:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 from numba import carray
@@ -103,6 +104,15 @@ class Rows:
     def scratch(self) -> Scratch:
         """What one chain needs for itself: buffers, weights, indices."""
         return Scratch(self)
+
+    def sample(self, k: int) -> Rows:
+        """Some k random rows as data of their own; of a shuffled copy the first k, not copied."""
+        part = copy(self)
+        part.n_rows, part.method, part.chances = k, BLOCK, None
+        if self.method != BLOCK:
+            chosen = np.random.default_rng(_SHUFFLE_SEED).integers(0, self.n_rows, k)
+            part.arrays = [array[np.sort(chosen)] for array in self.arrays]
+        return part
 
 
 class Scratch:

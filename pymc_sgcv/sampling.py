@@ -117,7 +117,7 @@ def sample(
     rngs = get_random_generator(random_seed).spawn(chains)
     seeds = [rng.integers(2**30) for rng in rngs]  # as pm.sample does, for the same draws
     step.refresh()
-    center = step.plan.center
+    center = step.plan.fixed_center
     record = Record(
         step.problem.target,
         names,
@@ -132,6 +132,7 @@ def sample(
     began = time.perf_counter()
     _run_all(step, runs, min(cores, chains), progressbar)
     seconds = time.perf_counter() - began
+    runs = _with_draws(runs, tune)
     idata = _package(step, runs, record, tune, seconds)
     if compute_convergence_checks:
         warn_about(idata)
@@ -245,12 +246,19 @@ def _show(bars: Progress, tasks, runs: list[_Run], thin: int, seconds: float) ->
         bars.update(task, completed=run.done, speed=run.done * thin / max(seconds, 1e-9))
 
 
+def _with_draws(runs: list[_Run], tune: int) -> list[_Run]:
+    """The chains that an interruption has left with draws."""
+    found = [run for run in runs if run.done > tune]
+    if not found:
+        raise KeyboardInterrupt("Sampling was interrupted before the first draw after tuning.")
+    if len(found) < len(runs):
+        _log.warning("%d of %d chains had no draws yet.", len(runs) - len(found), len(runs))
+    return found
+
+
 def _package(step, runs, record: Record, tune: int, seconds: float) -> Container:
     """The container: all chains cut to the length that every one of them reached."""
-    length = min(run.done for run in runs)
-    if length <= tune:
-        raise KeyboardInterrupt("Sampling was interrupted before the first draw after tuning.")
-    groups = record.groups(length)
+    groups = record.groups(min(run.done for run in runs), [run.number for run in runs])
     attrs = {**_attributes(step, tune, seconds), **record.distance()}
     groups["posterior"].attrs.update(attrs)
     groups["sample_stats"].attrs.update(attrs)

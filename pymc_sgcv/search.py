@@ -19,6 +19,8 @@ from pymc_sgcv.xoshiro import seeded
 
 DENSE_LIMIT = 400
 """Up to this many parameters the covariance is dense, above it is diagonal."""
+_COORDINATES_LIMIT = 2000
+"""Up to this many, scales are found coordinate by coordinate; above, by random probes."""
 OPTIMIZERS = {"adam": ADAM, "sgd": SGD}
 _PHASES = 0.1, 0.03, 0.01, 0.003, 0.001
 _WINDOW = 100
@@ -57,7 +59,7 @@ class Search:
         return gradient
 
     def _scales(self) -> np.ndarray:
-        if self.problem.size > DENSE_LIMIT:
+        if self.problem.size > _COORDINATES_LIMIT:
             return diagonal_scales(self._partial_gradient(1e7), self.theta, self.rng)
         self.scales = coordinate_scales(self._partial_gradient(1e5), self.theta, self.scales)
         return self.scales

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pymc_sgcv.blas import one_blas_thread
-from pymc_sgcv.center import Center, center_at, center_near, unconstrained
+from pymc_sgcv.center import Center, center_at, center_near, given_center
 from pymc_sgcv.chain import Method
 from pymc_sgcv.errors import warn
 from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
 from pymc_sgcv.modes import highest_center
 from pymc_sgcv.noise import around, control_variate, gradient_noise
-from pymc_sgcv.pilot import pilot
+from pymc_sgcv.pilot import pilot, stretch
 from pymc_sgcv.plan import Plan, Settings
 from pymc_sgcv.problem import Problem
 from pymc_sgcv.search import DENSE_LIMIT, refuse_infinite_gradient
@@ -88,6 +88,7 @@ def _decide(problem, estimator, settings, center, given, rng) -> Plan:
     if automatic:
         noise = gradient_noise(problem, control_variate(center), draws, center.factor, rng)
         longest = longest_step(nonlinearity(center.factor, draws, gradients, noise))
+        longest /= stretch(problem, center, factor, rng)
         same = estimator == CONTROL_VARIATE and not method.refresh and factor is center.factor
         tuner = _Tuner(problem, method, settings, draws, longest, rng)
         tuning = tuner.tune(noise if same else None)
@@ -181,22 +182,7 @@ def _resolve_center(problem: Problem, center, settings: Settings, rng) -> Center
     if center is None:
         found = center_near(problem, _start(problem), rng, progressbar=settings.progressbar)
         return highest_center(problem, found, rng)
-    if isinstance(center, Center):
-        expected = {k: v.shape for k, v in problem.constrained(_start(problem)).items()}
-        if {k: np.shape(v) for k, v in center.point.items()} != expected:
-            raise ValueError(
-                f"center has the variables {sorted(center.point)}, the model {sorted(expected)}, "
-                "or their shapes differ: it belongs to another model."
-            )
-        found = center_at(problem, center.theta, center.factor)
-    elif isinstance(center, Mapping):
-        found = center_at(problem, unconstrained(problem.target, center))
-    else:
-        raise TypeError(
-            "center must be a Center from find_center or a dict of values by variable name, not "
-            f"{type(center).__name__}."
-        )
-    return _UserCenter(**vars(found))
+    return _UserCenter(**vars(given_center(problem, center)))
 
 
 def _start(problem: Problem) -> np.ndarray:

@@ -106,8 +106,9 @@ class StochasticGradientStep(BlockedStep):
         self._build_problem()
         self.moving, self.started = {}, False
         self.ahead, self.handed, self._n_ahead = [], 0, 1
+        self.plan: Plan | None = self._make_plan()
+        self._first_plan = self.plan
         self._declare_statistics()
-        self.plan: Plan = self._make_plan()
 
     def __init_subclass__(cls, **kwargs):
         """Show the arguments of all the ingredients as the signature of the step method."""
@@ -165,7 +166,9 @@ class StochasticGradientStep(BlockedStep):
         )
 
     def _declare_statistics(self) -> None:
-        kinds = {"step_size": (np.float64, [])}
+        kinds = {
+            name: (np.float64, []) for name in ("step_size", "target_bias", *self.plan.statistics)
+        }
         for p in self.problem.target.parameters:
             kind = np.dtype((np.float64, p.shape)) if p.shape else np.float64
             kinds[f"unconstrained__{p.name}"] = (kind, list(p.shape))
@@ -177,10 +180,22 @@ class StochasticGradientStep(BlockedStep):
         """Begin a chain (PyMC 5)."""
         self.rng = get_random_generator(rng, copy=False)
         self.started = False
+        if self.plan is not self._first_plan:  # what a chain before has settled is its own
+            self.plan, self._chain = self._first_plan, None
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Begin a chain (PyMC 6)."""
         self.set_rng(rng)
+
+    def stop_tuning(self) -> None:
+        """Beside other step methods, set up again where these have come to in the meantime."""
+        super().stop_tuning()
+        automatic = isinstance(self.settings.step_size, str)
+        if self.shared and automatic and self.started and self._chain is not None:
+            self.problem.settle_others()
+            self.plan = self._make_plan()
+            self._chain = self.make_chain()
+            self._chain.resume(self.moving)
 
     def make_chain(self) -> Chain:
         """A chain of this method, with buffers of its own."""
@@ -195,8 +210,9 @@ class StochasticGradientStep(BlockedStep):
 
     def refresh(self) -> None:
         """Follow ``pm.set_data``: lay out new data and plan again if there are any."""
-        if self.problem.refresh():
-            self.plan, self._chain = self._make_plan(), None
+        if self.problem.refresh() or self.plan is None:
+            self.plan = self._chain = None  # if what follows is interrupted, it is done again
+            self.plan = self._first_plan = self._make_plan()
 
     def begin(
         self, chain: Chain, point: Mapping[str, np.ndarray], rng: np.random.Generator
@@ -264,7 +280,7 @@ class StochasticGradientStep(BlockedStep):
     def _report(self, point, draw: np.ndarray, gradient: np.ndarray, h: float):
         target = self.problem.target
         values, slopes = target.unflatten(draw), target.unflatten(gradient)
-        stats = {"step_size": h}
+        stats = {"step_size": h, "target_bias": self.settings.target_bias, **self.plan.statistics}
         for p in target.parameters:
             stats[f"unconstrained__{p.name}"] = values[p.name]
             stats[f"gradient__{p.name}"] = slopes[p.name]

@@ -20,6 +20,7 @@ from pymc_sgcv.stationary import Linear, Trajectories, iterations_per_draw, line
 
 LONGEST_STEP = 1.0
 SHORTEST_STEP = 1e-4
+"""Of the longest one."""
 _NONLINEAR = 0.02
 """Curvature of the score (see `nonlinearity`) up to which the longest step is safe."""
 _LEFT_AFTER_CORRECTION = 0.25
@@ -114,9 +115,10 @@ def choose(
     """The longest step whose predicted error of the standard deviation is within `target_bias`."""
     motion = motion or Motion()
     noise, factor = _principal(noise, factor)
-    grid = np.geomspace(longest, SHORTEST_STEP, 120)
+    shortest = SHORTEST_STEP * longest
+    grid = np.geomspace(longest, shortest, 120)
     fitting = (h for h in grid if _predict(noise, factor, h, motion)[0] <= target_bias)
-    h = float(next(fitting, SHORTEST_STEP))
+    h = float(next(fitting, shortest))
     inflation, kept = _predict(noise, factor, h, motion)
     return Tuning(factor, kept, h, inflation, float(h / 4 * noise.max()))
 

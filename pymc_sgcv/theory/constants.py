@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_sgcv.blas import one_blas_thread
-from pymc_sgcv.center import Center, center_at, center_near, unconstrained
+from pymc_sgcv.center import Center, center_near, given_center
 from pymc_sgcv.problem import Problem
 from pymc_sgcv.theory.arguments import check_count
 from pymc_sgcv.theory.hessian import Coordinates, extreme_eigenvalues, row_norms, times
@@ -106,8 +106,8 @@ def constants(
     center
         A `Center` from `find_center`, or values by variable name; found anew if None.
     batch_size
-        As in `find_center`: needed for a model without ``pm.Minibatch``. It fixes nothing but how a
-        batch is shared between several likelihoods.
+        As in `find_center`. It fixes nothing but how a batch is shared between several
+        likelihoods.
     rows
         How many rows to find Lᵢ for, in every likelihood: a random sample if there are more.
     draws
@@ -127,7 +127,11 @@ def constants(
     check_count(least=0, draws=draws)
     rng = np.random.default_rng(random_seed)
     problem = Problem(pm.modelcontext(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
-    return constants_of(problem, _resolve(problem, center, rng), rows, draws, rng)
+    if center is None:
+        found = center_near(problem, problem.target.flatten(problem.target.start), rng)
+    else:
+        found = given_center(problem, center)
+    return constants_of(problem, found, rows, draws, rng)
 
 
 def constants_of(
@@ -174,22 +178,3 @@ def _in_coordinates(problem, center, points, coordinates, rows, rng) -> dict:
         "rows_error": float(max(errors)),
         "center_error": coordinates.newton_step(center.gradient),
     }
-
-
-def _resolve(problem: Problem, center, rng: np.random.Generator) -> Center:
-    """The user's center, checked, or a new one."""
-    if center is None:
-        return center_near(problem, problem.target.flatten(problem.target.start), rng)
-    if isinstance(center, Mapping):
-        return center_at(problem, unconstrained(problem.target, center))
-    if not isinstance(center, Center):
-        raise TypeError(
-            "center must be a Center from find_center or a dict of values by variable name, not "
-            f"{type(center).__name__}."
-        )
-    if len(center.theta) != problem.size:
-        raise ValueError(
-            f"center has {len(center.theta)} unconstrained parameters, but the model has "
-            f"{problem.size}: it belongs to another model."
-        )
-    return center

@@ -455,3 +455,55 @@ def test_new_data_that_are_not_finite_are_refused():
     step = with_data(lambda: sg.SGLDCV(batch_size=BATCH, **QUIET), broken, NEW_Y)
     with pytest.raises(ValueError, match=r"'y'.*NaN or infinite"):
         sample(step)
+
+
+def test_a_set_up_that_was_interrupted_is_done_again(monkeypatch):
+    """The center's gradient must be that of the new data, not of the old ones."""
+    step = with_data(lambda: sg.SGLDCV(batch_size=BATCH, **FIXED), NEW_X, NEW_Y)
+    expected = with_data(lambda: sg.SGLDCV(batch_size=BATCH, **FIXED), NEW_X, NEW_Y)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(step, "_make_plan", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            step.refresh()
+    assert_same_draws(sample(step), sample(expected))
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_new_data_with_other_columns_are_refused(columns):
+    other = np.ones((N, columns))
+    step = with_data(lambda: sg.SGLDCV(batch_size=BATCH, **FIXED), other, NEW_Y)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"set_data.*new step method|shape"):
+            sample(step)
+
+
+def test_what_the_set_up_found_comes_with_the_draws(model):
+    with model:
+        step = sg.SGLDCV(**QUIET)
+    table = sg.diagnose(sample(step, 200))
+    for name, value in step.plan.statistics.items():
+        assert name in ("predicted_sd_error", "gradient_noise_share", "center_distance")
+        assert table.loc[name, "value"] == pytest.approx(value)
+    assert len(step.plan.statistics) == 3
+
+
+def test_the_center_is_not_held_against_methods_that_leave_it(model):
+    with model:
+        for method in (sg.SGLD, sg.SVRG, sg.SAGA):
+            assert "center_distance" not in method(**QUIET).plan.statistics
+
+
+@pytest.mark.parametrize("preconditioner", ["diagonal", None])
+def test_the_automatic_step_is_stable_whatever_the_preconditioner(preconditioner):
+    """Slopes with posterior correlations up to 0.98: a step of 1 would diverge."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(2000, 3)) * 0.2 + rng.normal(size=(2000, 1))
+    y = x @ np.array([1.0, 0.0, -1.0]) + rng.normal(size=2000)
+    with pm.Model(coords={"predictor": NAMES}):
+        declare(x, y)
+        step = sg.SGLDCV(preconditioner=preconditioner, thin=100, **QUIET)
+    assert_posterior(sample(step, 2000, tune=100, chains=4), *closed_form(x, y))

@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_sgcv as sg
-from pymc_sgcv import _arviz, recording
+from pymc_sgcv import _arviz, recording, sampling
 from pymc_sgcv.diagnostics import warn_about
 from pymc_sgcv.recording import Moments
 
@@ -272,3 +272,26 @@ def test_running_moments_are_those_of_all_draws():
             moments.add(part)
     np.testing.assert_allclose(moments.mean, x.mean(0), rtol=1e-14)
     np.testing.assert_allclose(moments.squares / moments.count, x.var(0), rtol=1e-8)
+
+
+def test_an_interruption_keeps_the_chains_that_have_draws(step, monkeypatch, caplog):
+    work = sampling._Run.work
+
+    def first_only(run, stop):
+        if run.number == 0:
+            work(run, stop)
+
+    whole = sample(step)
+    with monkeypatch.context() as patched, caplog.at_level("WARNING", logger="pymc.sgcv"):
+        patched.setattr(sampling._Run, "work", first_only)
+        left = sample(step)
+    assert f"{CHAINS - 1} of {CHAINS} chains had no draws" in caplog.text
+    for group in ("posterior", "unconstrained_posterior", "gradient"):
+        for name in left[group].data_vars:
+            np.testing.assert_array_equal(left[group][name], whole[group][name][:1])
+
+
+def test_draws_that_two_groups_share_cannot_be_changed_in_place(step):
+    idata = sample(step, 10)
+    with pytest.raises(ValueError, match="read-only"):
+        idata["posterior"]["U"] *= 2

@@ -176,3 +176,24 @@ def test_two_sgld_steps_share_a_model(halves):
         assert abs(draws.std() / sd[i] - 1) < 0.1
     groups = sg.gradient_groups(idata)
     assert set(groups["gradient"].data_vars) == {"a", "b"}
+
+
+def test_automatic_steps_follow_the_other_variables():
+    """The scale starts at six times its value, where the conditional sd of mu is six times too."""
+    y = np.random.default_rng(3).normal(1.0, 0.5, 2000)
+    with pm.Model() as model:
+        spread = pm.HalfNormal("spread", 5, initval=3.0)
+        mu = pm.Normal("mu", 0, 10)
+        pm.Normal("y", mu, spread, observed=y)
+        step = sg.SGLD(vars=[mu], batch_size=500, progressbar=False)
+        first = step.plan
+        idata = pm.sample(
+            2000, tune=200, step=[step, pm.Slice([spread])], chains=2, cores=1, random_seed=1,
+            progressbar=False, compute_convergence_checks=False,
+        )  # fmt: skip
+    assert model is step.model
+    assert step.plan is not first
+    draws = idata["posterior"]["mu"].values
+    exact = y.std() / np.sqrt(len(y))
+    assert abs(draws.mean() - y.mean()) < 0.3 * exact
+    assert 0.9 < draws.std() / exact < 1.1  # 5 standard errors of 1000 effective draws

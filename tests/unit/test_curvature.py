@@ -4,7 +4,12 @@
 import numpy as np
 import pytest
 
-from pymc_sgcv.curvature import coordinate_scales, covariance_factor, diagonal_scales
+from pymc_sgcv.curvature import (
+    coordinate_scales,
+    covariance_factor,
+    diagonal_scales,
+    largest_curvature,
+)
 
 SCALES = np.array([1e-4, 1e-2, 1.0, 1e2, 1e4])
 ROTATION = np.linalg.qr(np.random.default_rng(1).normal(size=(5, 5)))[0]
@@ -91,3 +96,14 @@ def test_diagonal_scales_are_exact_when_coordinates_are_independent(widest):
     rng = np.random.default_rng(0)
     scales = diagonal_scales(gaussian(np.diag(deviations**-2.0)), np.ones(30), rng)
     np.testing.assert_allclose(scales, deviations, rtol=1e-6)
+
+
+@HESSIAN
+@pytest.mark.parametrize("scales", [SCALES, np.ones(5)], ids=["scaled", "unit"])
+def test_largest_curvature_is_the_largest_eigenvalue(hessian, scales):
+    rng = np.random.default_rng(0)
+    for factor in (scales, np.diag(scales) @ ROTATION):
+        matrix = np.diag(factor) if factor.ndim == 1 else factor
+        found = largest_curvature(gaussian(hessian), POINT, factor, rng, rounds=100)
+        exact = np.linalg.eigvalsh(matrix.T @ hessian @ matrix)[-1]
+        assert found == pytest.approx(exact, rel=1e-3)

@@ -223,3 +223,15 @@ def test_table_columns():
 def test_no_container_is_a_type_error():
     with pytest.raises(TypeError, match="idata is a dict"):
         diagnose({})
+
+
+def test_variables_without_gradients_are_checked_too():
+    """Gradients of a alone are stored; the chains of c do not agree."""
+    idata = gaussian(attrs={"parameters": D})
+    stats = _arviz.get_group(idata, "sample_stats")
+    posterior = _arviz.get_group(idata, "posterior")
+    stats = stats.drop_vars([v for v in stats.data_vars if not v.endswith("__a")])
+    posterior["c"] = posterior["c"] + xr.DataArray([0.0, 0.0, 50.0, 50.0], dims="chain")
+    table = diagnose(_arviz.with_groups(idata, {"sample_stats": stats, "posterior": posterior}))
+    assert not table.loc["r_hat", "ok"]
+    assert table.loc["r_hat", "where"].startswith("c[")
