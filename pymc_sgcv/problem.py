@@ -90,6 +90,7 @@ class Problem:
             self._weights_of(plate)
         if layout is None:
             prove_rows(self.target)
+        self._shape = _shape(self.target)
         self.functions = compile_target(self.target, compile_kwargs)
         self.others = {v.name: self.target.start[v.name] for v in self.target.others}
         self.lay_out(layout or self.first_layout())
@@ -199,7 +200,7 @@ class Problem:
         if all(a is b for a, b in zip(present, self._sources, strict=True)):
             return False
         target = read_model(self.model, self.target.values, self._batch_size)
-        if _shape(target) != _shape(self.target):
+        if _shape(target) != self._shape:
             raise ValueError(
                 "pm.set_data has changed more than the number of rows (the columns of an array, or "
                 "the shape of a variable): build a new step method for these data."

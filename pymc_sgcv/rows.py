@@ -13,8 +13,11 @@ Three ways to draw a minibatch of n out of N rows, all of them unbiased:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from functools import partial
 
 import numpy as np
 from numba import carray
@@ -50,6 +53,7 @@ _PIECE_BYTES = 1 << 18
 """Rows are summed in pieces of about this size, so that all points find them in the cache."""
 _AHEAD = 16
 """How many rows ahead of the gathering the next ones are asked for."""
+_SHUFFLED_ROWS = 1 << 16
 _SHUFFLE_SEED = 20190425
 """The order of the shuffled copy is the same in every process: only the chain's own seed counts."""
 
@@ -172,14 +176,21 @@ def _shuffled(arrays: Sequence[np.ndarray], kinds: Sequence[str], n: int) -> lis
     """One shuffled copy, with the first n rows again at its end so that blocks may wrap around."""
     n_rows = len(arrays[0])
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(n_rows)
+    parts = [slice(i, i + _SHUFFLED_ROWS) for i in range(0, n_rows, _SHUFFLED_ROWS)]
     copies = []
-    for array, kind in zip(arrays, kinds, strict=True):
-        copy = np.empty((n_rows + n, *array.shape[1:]), kind)
-        array = array if array.dtype == kind else array.astype(kind)
-        np.take(array, order, axis=0, out=copy[:n_rows], mode="clip")
-        copy[n_rows:] = copy[:n]
-        copies.append(copy)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for array, kind in zip(arrays, kinds, strict=True):
+            shuffled = np.empty((n_rows + n, *array.shape[1:]), kind)
+            array = array if array.dtype == kind else array.astype(kind)
+            take = partial(_take, array, order, shuffled)
+            list(pool.map(take, parts))
+            shuffled[n_rows:] = shuffled[:n]
+            copies.append(shuffled)
     return copies
+
+
+def _take(array: np.ndarray, order: np.ndarray, out: np.ndarray, part: slice) -> None:
+    np.take(array, order[part], axis=0, out=out[: len(order)][part], mode="clip")
 
 
 def alias_table(weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

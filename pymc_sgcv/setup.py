@@ -35,19 +35,21 @@ from pymc_sgcv.weights import PREFERENTIAL, can_look_at_rows, prefer
 _log = logging.getLogger("pymc.sgcv")
 _BATCHES = 50, 20_000
 """The automatic batch size lies between these."""
+_BESIDE_OTHERS = 0.1
+"""The longest step where other step methods sample some of the variables."""
 _MUCH_SHORTER = 0.4
 """A gain in the step that pays for the gathering of weighted rows, which doubles the cost."""
 
 
 def make_plan(
-    name: str,
+    name: str | None,
     problem: Problem,
     estimator: int,
     settings: Settings,
     center: Center | Mapping | None,
     rng: np.random.Generator,
 ) -> Plan:
-    """Decide everything that all chains share; `name` is the step method's, for the log."""
+    """Decide everything that all chains share; `name` is the step method's, for the log if any."""
     began = time.perf_counter()
     if estimator in (SAGA, SAGA_BLOCKS):
         _refuse_large_tables(problem, estimator, settings)
@@ -59,7 +61,8 @@ def make_plan(
             refuse_infinite_gradient(problem.target, problem.gradient(_start(problem)[None])[0])
         plan = _decide(problem, estimator, settings, center, given, rng)
     plan = replace(plan, seconds=time.perf_counter() - began)
-    _log.info("%s: %s", name, plan.summary())
+    if name is not None:
+        _log.info("%s: %s", name, plan.summary())
     return plan
 
 
@@ -88,6 +91,8 @@ def _decide(problem, estimator, settings, center, given, rng) -> Plan:
     if automatic:
         noise = gradient_noise(problem, control_variate(center), draws, center.factor, rng)
         longest = longest_step(nonlinearity(center.factor, draws, gradients, noise))
+        if problem.target.others:  # whose values move the curvature: leave room for that
+            longest = min(longest, _BESIDE_OTHERS)
         longest /= stretch(problem, center, factor, rng)
         same = estimator == CONTROL_VARIATE and not method.refresh and factor is center.factor
         tuner = _Tuner(problem, method, settings, draws, longest, rng)

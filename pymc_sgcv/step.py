@@ -25,6 +25,8 @@ from pymc_sgcv.setup import make_plan
 from pymc_sgcv.tuning import Motion
 from pymc_sgcv.weights import PREFERENTIAL
 
+_SETTLED_AFTER = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
+"""Draws beside other step methods after which the set-up is repeated."""
 _AHEAD_SECONDS = 0.02
 """How long draws are made ahead for ``pm.sample``, to spread the cost of one compiled call."""
 
@@ -106,6 +108,7 @@ class StochasticGradientStep(BlockedStep):
         self._build_problem()
         self.moving, self.started = {}, False
         self.ahead, self.handed, self._n_ahead = [], 0, 1
+        self._beside: int | None = 0  # draws beside other steps; None when tuning is over
         self.plan: Plan | None = self._make_plan()
         self._first_plan = self.plan
         self._declare_statistics()
@@ -159,11 +162,9 @@ class StochasticGradientStep(BlockedStep):
             self._build_problem(proven=True)
         return self._problem
 
-    def _make_plan(self) -> Plan:
-        rng = np.random.default_rng(self._seed)
-        return make_plan(
-            type(self).__name__, self.problem, self.estimator, self.settings, self._center, rng
-        )
+    def _make_plan(self, log: bool = True) -> Plan:
+        rng, name = np.random.default_rng(self._seed), type(self).__name__ if log else None
+        return make_plan(name, self.problem, self.estimator, self.settings, self._center, rng)
 
     def _declare_statistics(self) -> None:
         kinds = {
@@ -179,7 +180,7 @@ class StochasticGradientStep(BlockedStep):
     def set_rng(self, rng) -> None:
         """Begin a chain (PyMC 5)."""
         self.rng = get_random_generator(rng, copy=False)
-        self.started = False
+        self.started, self._beside = False, 0
         if self.plan is not self._first_plan:  # what a chain before has settled is its own
             self.plan, self._chain = self._first_plan, None
 
@@ -188,12 +189,17 @@ class StochasticGradientStep(BlockedStep):
         self.set_rng(rng)
 
     def stop_tuning(self) -> None:
-        """Beside other step methods, set up again where these have come to in the meantime."""
+        """Beside other step methods, set up a last time."""
         super().stop_tuning()
-        automatic = isinstance(self.settings.step_size, str)
-        if self.shared and automatic and self.started and self._chain is not None:
+        if self.shared and self._chain is not None:
+            self._settle()
+        self._beside = None
+
+    def _settle(self) -> None:
+        """Set up again at the present values of the variables that others sample."""
+        if isinstance(self.settings.step_size, str):
             self.problem.settle_others()
-            self.plan = self._make_plan()
+            self.plan = self._make_plan(log=False)
             self._chain = self.make_chain()
             self._chain.resume(self.moving)
 
@@ -211,7 +217,8 @@ class StochasticGradientStep(BlockedStep):
     def refresh(self) -> None:
         """Follow ``pm.set_data``: lay out new data and plan again if there are any."""
         if self.problem.refresh() or self.plan is None:
-            self.plan = self._chain = None  # if what follows is interrupted, it is done again
+            # If what follows is interrupted, it is done again.
+            self.plan = self._first_plan = self._chain = None
             self.plan = self._first_plan = self._make_plan()
 
     def begin(
@@ -247,8 +254,16 @@ class StochasticGradientStep(BlockedStep):
         self._n_ahead = int(np.clip(n * _AHEAD_SECONDS / max(taken, 1e-9), 1, min(4 * n, 256)))
 
     def _run_beside_others(self, point) -> None:
-        """Move given the others' present values, then take the gradient at the new draw."""
+        """Move given the others' present values, then take the gradient at the new draw.
+
+        The step that was chosen at their initial values may be far too long for those that they
+        move to, so it is chosen anew early in tuning, and at its end.
+        """
         self._chain.set_others(point)
+        if self._beside is not None:
+            if self._beside in _SETTLED_AFTER:
+                self._settle()
+            self._beside += 1
         self._run(1, self.plan.thin)
         with one_blas_thread():
             gradient = self._chain.estimate()

@@ -31,6 +31,7 @@ PEERS = {
     "SGMCMCJax (jax 0.4.30)": ("jaxold", "sgmcmcjax_sgld.py", ["--method", "sgldcv"]),
     "BlackJAX (current jax)": ("jaxnew", "blackjax_sgld.py", ["--method", "sgldcv"]),
 }
+STORING = "this package, gradients stored too"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -66,6 +67,8 @@ def measure_all(options) -> dict:
             for subsampling, name in ours.items():
                 found = own("speed", npy=data, batch=n, subsampling=subsampling, iterations=k)
                 keep(speed, name, n, found["us"])
+                if subsampling == "block":
+                    keep(speed, STORING, n, found["with_gradients"])
             if options.other:
                 found = own("speed", python=options.other, npy=data, batch=n, iterations=k)
                 keep(speed, f"this package, PyMC {found['pymc']}", n, found["us"])
@@ -142,7 +145,7 @@ def page(results: dict) -> str:
         f"Made by `make benchmark` on {date.today()}. SGLD-CV for logistic regression with a "
         "Laplace "
         "prior, N = 464,809, d = 55, float64, one chain, one thread; microseconds per iteration, "
-        "best of the runs, all in one session of one machine with 2 cores "
+        "best of the runs, every draw stored, all in one session of one machine with 2 cores "
         f"({platform.machine()}). PyMC {pm.__version__}, PyTensor {pytensor.__version__}, numba "
         f"{numba.__version__}, Python {platform.python_version()}.",
         "",

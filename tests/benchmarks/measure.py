@@ -52,10 +52,10 @@ def paper_step(options, mode: np.ndarray, kind=sg.SGLDCV, **arguments):
     )  # fmt: skip
 
 
-def run(step, options, chains: int = 1, cores: int = 1):
+def run(step, options, chains: int = 1, cores: int = 1, gradients: bool = True):
     return sg.sample(
         options.iterations, tune=0, step=step, chains=chains, cores=cores, random_seed=1,
-        progressbar=False, compute_convergence_checks=False,
+        gradients=gradients, progressbar=False, compute_convergence_checks=False,
     )  # fmt: skip
 
 
@@ -64,14 +64,20 @@ def per_iteration(idata, options) -> float:
 
 
 def speed(options) -> dict:
-    """Microseconds per SGLD-CV iteration; a short run before it loads the compiled code."""
+    """Microseconds per SGLD-CV iteration; a short run before it loads the compiled code.
+
+    Every draw is stored, as by the peers; `with_gradients` also stores the gradient at each.
+    """
     model, mode = logistic(options)
     short = argparse.Namespace(**{**vars(options), "iterations": 100})
+    found = {}
     with model:
         step = paper_step(options, mode, subsampling=options.subsampling)
         run(step, short, options.chains, options.chains)
-        us = per_iteration(run(step, options, options.chains, options.chains), options)
-    return {"us": us, "pymc": pm.__version__}
+        for name, gradients in (("us", False), ("with_gradients", True)):
+            idata = run(step, options, options.chains, options.chains, gradients)
+            found[name] = per_iteration(idata, options)
+    return {**found, "pymc": pm.__version__}
 
 
 def saga(options) -> dict:
