@@ -16,14 +16,19 @@ from pymc.util import get_random_generator
 
 from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.chain import Chain
-from pymc_sgcv.dynamics import INTEGRATORS
 from pymc_sgcv.gradients import STANDARD
+from pymc_sgcv.options import (
+    check_options,
+    integrator_of,
+    refuse_sharing,
+    subsampling_of,
+    value_variables,
+)
 from pymc_sgcv.plan import Plan, Settings
 from pymc_sgcv.problem import Problem
-from pymc_sgcv.schedules import check_step_size, step_sizes
+from pymc_sgcv.schedules import step_sizes
 from pymc_sgcv.setup import make_plan
 from pymc_sgcv.tuning import Motion
-from pymc_sgcv.weights import PREFERENTIAL
 
 _SETTLED_AFTER = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """Draws beside other step methods after which the set-up is repeated."""
@@ -80,15 +85,15 @@ class StochasticGradientStep(BlockedStep):
         **further,
     ):
         self._refuse_unknown(further)
-        _check_options(step_size, preconditioner, thin, target_bias)
+        check_options(step_size, preconditioner, thin, target_bias)
         weights = further.get("weights")
         if subsampling is not None and isinstance(weights, str) and weights == "auto":
             further["weights"] = weights = None
         self.settings = Settings(
             step_size=step_size,
             batch_size=batch_size,
-            subsampling=_subsampling(subsampling, weights),
-            motion=Motion(_integrator(self.dynamics, integrator), **(_motion or {})),
+            subsampling=subsampling_of(subsampling, weights),
+            motion=Motion(integrator_of(self.dynamics, integrator), **(_motion or {})),
             preconditioner=preconditioner,
             thin=thin,
             target_bias=target_bias,
@@ -98,7 +103,7 @@ class StochasticGradientStep(BlockedStep):
         self.model = pm.modelcontext(model)
         self.vars = value_variables(self.model, vars)
         if not self.shares_model:
-            _refuse_sharing(type(self).__name__, self.model, self.vars)
+            refuse_sharing(type(self).__name__, self.model, self.vars)
         self.rng = get_random_generator(rng if rng is not None else 0)
         self._seed = int(self.rng.integers(2**62))  # of the set-up: the same for every chain
         self._compile_kwargs = compile_kwargs
@@ -311,73 +316,3 @@ class StochasticGradientStep(BlockedStep):
     def competence(var, has_grad=False) -> Competence:
         """Never chosen automatically: stochastic gradients are the user's decision."""
         return Competence.INCOMPATIBLE
-
-
-def _check_options(step_size, preconditioner, thin, target_bias) -> None:
-    """Check what can be checked without the model."""
-    check_step_size(step_size)
-    if isinstance(preconditioner, str) and preconditioner not in ("auto", "dense", "diagonal"):
-        raise ValueError(
-            'preconditioner must be "auto", "dense", "diagonal", None or an array, not '
-            f"{preconditioner!r}."
-        )
-    whole = isinstance(thin, int | np.integer) and not isinstance(thin, bool)
-    if not (whole and thin >= 1) and not (isinstance(thin, str) and thin == "auto"):
-        raise ValueError(f'thin must be "auto" or a whole number of at least 1, not {thin!r}.')
-    number = isinstance(target_bias, int | float | np.number)
-    if not number or not 0 < target_bias < 1:
-        raise ValueError(f"target_bias must lie between 0 and 1, not {target_bias!r}.")
-
-
-def _integrator(dynamics: str, name: str | None) -> int:
-    known = INTEGRATORS[dynamics]
-    if name is None:
-        return next(iter(known.values()))
-    if not isinstance(name, str) or name not in known:
-        raise ValueError(f"integrator must be one of {tuple(known)}, not {name!r}.")
-    return known[name]
-
-
-def _subsampling(subsampling: str | None, weights) -> str:
-    if isinstance(weights, str) and weights not in ("auto", PREFERENTIAL):
-        raise ValueError(
-            f'weights must be "auto", "uniform", "{PREFERENTIAL}" or an array, not {weights!r}.'
-        )
-    given = weights is not None and not (isinstance(weights, str) and weights == "auto")
-    if given and subsampling not in (None, "iid"):
-        raise ValueError(
-            f'weights need rows drawn independently: subsampling must be "iid", not '
-            f"{subsampling!r}."
-        )
-    return subsampling or ("iid" if given else "block")
-
-
-def _refuse_sharing(name: str, model: pm.Model, values: list) -> None:
-    left = set(model.value_vars) - set(values)
-    if left:
-        names = ", ".join(sorted(f"'{model.values_to_rvs[v].name}'" for v in left))
-        raise ValueError(
-            f"{name} fixes its control variate on all the variables of the model, so it cannot "
-            f"leave {names} to another step method. Sample all variables with it, or use SGLD."
-        )
-
-
-def value_variables(model: pm.Model, vars) -> list:
-    """Value variables of what the user named, all of them by default."""
-    if vars is None:
-        return list(model.value_vars)
-    by_name = {rv.name: value for rv, value in model.rvs_to_values.items() if rv in model.free_RVs}
-    by_name |= {value.name: value for value in model.value_vars}
-    found = []
-    for variable in vars if isinstance(vars, list | tuple) else [vars]:
-        name = variable if isinstance(variable, str) else variable.name
-        value = by_name.get(name)
-        if value is None or not (isinstance(variable, str) or _belongs(model, variable)):
-            known = ", ".join(f"'{rv.name}'" for rv in model.free_RVs)
-            raise ValueError(f"vars names '{name}', but the model's free variables are {known}.")
-        found.append(value)
-    return found
-
-
-def _belongs(model: pm.Model, variable) -> bool:
-    return variable in model.rvs_to_values or variable in model.values_to_rvs
