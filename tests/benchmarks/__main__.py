@@ -80,7 +80,8 @@ def measure_all(options) -> dict:
     with tempfile.TemporaryDirectory() as fresh:
         flags = {"PYTENSOR_FLAGS": f"base_compiledir={fresh}"}
         results["cold"] = own("first_draw", flags, npy=data)
-        results["cached"] = own("first_draw", flags, npy=data)
+        cached = [own("first_draw", flags, npy=data) for _ in range(3)]
+        results["cached"] = min(cached, key=lambda found: found["first_draw_s"])
     results["factorisation"] = own("factorisation")
     return results
 
