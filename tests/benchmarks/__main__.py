@@ -146,7 +146,7 @@ def page(results: dict) -> str:
         f"Made by `make benchmark` on {date.today()}. SGLD-CV for logistic regression with a "
         "Laplace "
         "prior, N = 464,809, d = 55, float64, one chain, one thread; microseconds per iteration, "
-        "best of the runs, every draw stored, all in one session of one machine with 2 cores "
+        "best of the runs, every draw stored, all in one run on 2 cores "
         f"({platform.machine()}). PyMC {pm.__version__}, PyTensor {pytensor.__version__}, numba "
         f"{numba.__version__}, Python {platform.python_version()}.",
         "",
