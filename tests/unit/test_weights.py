@@ -78,3 +78,15 @@ def test_too_many_rows_and_parameters_are_refused(problem, monkeypatch):
     monkeypatch.setattr("pymc_sgcv.weights._MOST_NUMBERS", 100)
     with pytest.raises(ValueError, match=r"400 rows .* 2 parameters.*weights as an array"):
         prefer(problem, CENTER, FACTOR, False, np.random.default_rng(1))
+
+
+def test_weights_that_differ_for_rows_drawn_together_are_refused():
+    x = np.linspace(-1, 1, 40)
+    with pm.Model() as model:
+        rows, first, second = pm.Minibatch(x, x, -x, batch_size=10)
+        slope = pm.Normal("slope", 0, 1)
+        pm.Normal("one", slope * rows, 1.0, observed=first, total_size=40)
+        pm.Normal("two", -slope * rows, 1.0, observed=second, total_size=40)
+    weights = {"one": np.ones(40), "two": 1 + x**2}
+    with pytest.raises(ValueError, match=r"weights differ for .*'one'.*'two'.*same weights"):
+        sg.SGLDCV(weights=weights, model=model, progressbar=False)
