@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pymc as pm
-from pymc.initial_point import make_initial_point_fn
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pymc_sgcv.blas import one_blas_thread
@@ -16,6 +15,7 @@ from pymc_sgcv.errors import warn
 from pymc_sgcv.model import Target
 from pymc_sgcv.problem import Problem
 from pymc_sgcv.search import OPTIMIZERS, Search, near_enough
+from pymc_sgcv.start import initial_point
 
 
 @dataclass(frozen=True)
@@ -191,18 +191,18 @@ def unconstrained(
         raise ValueError(
             f"{what} names {unknown}, which are not free variables of the model: {sorted(known)}."
         )
-    shapes, overrides = model.eval_rv_shapes(), {}
+    usual, overrides = initial_point(model, unconstrained=False), {}
     for name, value in point.items():
         overrides[name] = np.asarray(value, dtype=float)
-        if overrides[name].shape != tuple(shapes[name]):
+        if overrides[name].shape != usual[name].shape:
             raise ValueError(
                 f"{what} gives '{name}' the shape {overrides[name].shape}, but it has "
-                f"{tuple(int(n) for n in shapes[name])}."
+                f"{usual[name].shape}."
             )
         if not np.isfinite(overrides[name]).all():
             raise ValueError(f"{what} holds values of '{name}' that are not finite.")
     with np.errstate(all="ignore"):
-        theta = target.flatten(make_initial_point_fn(model=model, overrides=overrides)(0))
+        theta = target.flatten(initial_point(model, overrides))
     if not np.isfinite(theta).all():
         name = target.describe(int(np.argmax(~np.isfinite(theta))))
         raise ValueError(f"{what} is outside the support of the prior: {name} is not finite.")

@@ -7,6 +7,7 @@ compiled function serves a minibatch, one row, a chunk of a full pass and all th
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -103,10 +104,10 @@ def _compile_gradient(target, cost, weights, rows, stacked: bool, kwargs: dict) 
         kwargs = {**kwargs, "mode": skinny_mode(kwargs["mode"])}
         points = pt.matrix("points", shape=(None, target.size))
         graph, theta = vectorize_graph(graph, {theta: points}), points
-    jit = _jit([theta, *weights, *rows, *inputs], graph, kwargs)
+    jit, key = _jit([theta, *weights, *rows, *inputs], graph, kwargs)
     row_types = tuple(row.type for row in rows)
     source = _wrapper_source(target.size, stacked, bool(weights), row_types, inputs)
-    function = _compile_wrapper(source, jit)
+    function = _compile_wrapper(source, jit, key)
     return Gradient(function.address, row_types, fixed, function, stacked)
 
 
@@ -155,17 +156,23 @@ def _is_argument(variable: Variable) -> bool:
     return isinstance(variable, Constant) and np.size(variable.data) > _LARGE_CONSTANT
 
 
-def _jit(inputs: Sequence[Variable], output: TensorVariable, kwargs: dict) -> Callable:
-    """The numba dispatcher inside a PyTensor function: callable from other compiled code."""
+def _jit(inputs: Sequence[Variable], output: TensorVariable, kwargs: dict):
+    """The numba dispatcher inside a PyTensor function, and PyTensor's key of it if it is cached.
+
+    What PyTensor calls from Python hands its arguments on to the compiled graph and does nothing
+    else. The graph itself is returned: to compile the other too would take half as long again.
+    """
     function = pytensor.function(
         list(inputs), [output], on_unused_input="ignore", trust_input=True, **kwargs
     )
     try:
-        return function.vm.jit_fn
+        outer = function.vm.jit_fn.py_func
     except AttributeError:
         raise ValueError(
             "compile_kwargs must keep PyTensor's numba mode: the sampling loop is compiled with it."
         ) from None
+    graph = outer.__globals__.get("jitable_func", function.vm.jit_fn)
+    return graph, CACHED_SRC_FUNCTIONS.get(outer)
 
 
 def _wrapper_source(d: int, stacked: bool, weighted: bool, row_types, inputs) -> str:
@@ -223,9 +230,8 @@ def _numpy_name(kind: TensorType) -> str:
     return "bool_" if kind.dtype == "bool" else kind.dtype
 
 
-def _compile_wrapper(source: str, jit: Callable):
+def _compile_wrapper(source: str, jit: Callable, key: str | None):
     """Compile the C function, cached on disk beside PyTensor's own numba functions."""
-    key = CACHED_SRC_FUNCTIONS.get(jit.py_func)
     if key is not None:
         key = sha256(f"{source}{key}{KEY}".encode()).hexdigest()
     names = {"np": np, "carray": numba.carray, "pointer": pointer, "add": add, "jit": jit}
@@ -234,4 +240,7 @@ def _compile_wrapper(source: str, jit: Callable):
     )
     with warnings.catch_warnings():  # about layouts inside PyTensor's code: not the user's to mend
         warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
-        return numba.cfunc(types.void(*ARGUMENTS), cache=key is not None)(function)
+        made = numba.cfunc(types.void(*ARGUMENTS), cache=key is not None)(function)
+    if not made.cache_hits:  # what a compilation leaves behind waits in cycles for a collection
+        gc.collect()
+    return made

@@ -10,7 +10,7 @@ import numpy as np
 from pymc_sgcv.model import Plate, Target
 from pymc_sgcv.rows import Scratch, row_gradients
 
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 20
 _ROWS = 1000
 
 
@@ -49,4 +49,5 @@ def _not_finite(plate: Plate, variable, array: np.ndarray) -> ValueError:
 
 
 def _chunks(array: np.ndarray) -> Iterator[np.ndarray]:
-    return (array[i : i + _CHUNK] for i in range(0, len(array), _CHUNK))
+    step = max(1, _CHUNK_BYTES // max(array[:1].nbytes, 1))
+    return (array[i : i + step] for i in range(0, len(array), step))

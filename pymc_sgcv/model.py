@@ -30,6 +30,7 @@ from pymc_sgcv.likelihoods import (
     refuse_missing_observations,
     rows_refusal,
 )
+from pymc_sgcv.start import initial_point
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def read_model(
     plates = tuple(_make_plate(model, group, batch_size) for group in groups)
     subsampled = {name for plate in plates for name in plate.observed}
     exact = [rv for rv in model.observed_RVs if rv.name not in subsampled]
-    start = model.initial_point(random_seed=0)
+    start = initial_point(model)
     return Target(
         model=model,
         start=start,

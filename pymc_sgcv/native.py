@@ -9,9 +9,11 @@ and no model ever waits for it again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
 from numba import types
@@ -20,18 +22,37 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
-_SOURCES = ("native", "xoshiro", "rows", "gradients", "dynamics", "kernel", "optimizers", "gibbs")
+_SOURCES = (
+    "native",
+    "xoshiro",
+    "rows",
+    "gradients",
+    "dynamics",
+    "kernel",
+    "optimizers",
+    "gibbs",
+    "skinny",
+)
 KEY = sha256(
     b"".join(Path(__file__).with_name(f"{name}.py").read_bytes() for name in _SOURCES)
     + numba.__version__.encode()
 ).hexdigest()
 """Changes with the source of anything compiled here, and with numba."""
 
+# The `_dispose` that frees llvmlite's pass managers stands behind one that does nothing in their
+# order of inheritance (0.44 to 0.50), so each compilation leaves its own behind: 21 MB for the
+# gradient of a regression. Put it in front.
+for _manager in (llvm.ModulePassManager, llvm.FunctionPassManager):
+    if _manager._dispose is llvm.ffi.ObjectRef._dispose:
+        _manager._dispose = llvm.NewPassManager._dispose
+
 # Numba fills its registries before it compiles or loads anything: 40 MB, once per process. That is
 # done here, so that what a model takes of memory is the model's alone.
 cpu_target.typing_context.refresh()
 cpu_target.target_context.refresh()
 
+_KEPT: list = []
+"""C functions that compiled code may call at any time."""
 ARGUMENTS = types.intp, types.intp, types.intp, types.intp, types.intp, types.intp, types.intp
 """points, number of points, weights, argument table, first row, number of rows, output."""
 
@@ -43,6 +64,22 @@ def compiled(function: Callable) -> Callable:
     """
     CACHED_SRC_FUNCTIONS[function] = sha256(f"{KEY}{function.__qualname__}".encode()).hexdigest()
     return numba.njit(cache=True, nogil=True)(function)
+
+
+@cache
+def external(function: Callable, n_arguments: int) -> types.ExternalFunction:
+    """A C function of addresses and lengths that compiled code calls by name; sums in any order.
+
+    Code that calls it neither contains it nor is compiled with it: once on a machine is enough.
+    """
+    key = sha256(f"{KEY}{function.__qualname__}".encode()).hexdigest()
+    CACHED_SRC_FUNCTIONS[function] = key
+    signature = types.void(*[types.intp] * n_arguments)
+    made = numba.cfunc(signature, cache=True, fastmath={"contract", "nsz", "reassoc"})(function)
+    symbol = f"sgcv_{function.__name__}_{key[:16]}"
+    llvm.add_symbol(symbol, made.address)
+    _KEPT.append(made)
+    return types.ExternalFunction(symbol, signature)
 
 
 @compiled

@@ -12,13 +12,11 @@ import pytensor
 import xarray as xr
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants
 from pymc.util import get_default_varnames
-from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_sgcv.model import Target
-
-_PYTHON = Mode(linker="py", optimizer="fast_compile")
+from pymc_sgcv.start import PYTHON
 
 
 def check_names(model: pm.Model, var_names: str | Sequence[str] | None) -> list[str]:
@@ -77,7 +75,7 @@ class Transform:
         outputs = list(graphs.values())
         if inputs:
             outputs = vectorize_graph(outputs, dict(zip(inputs, batched, strict=True)))
-        return pytensor.function(batched, outputs, mode=_PYTHON), inputs
+        return pytensor.function(batched, outputs, mode=PYTHON), inputs
 
     def __call__(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Values by name, with a leading axis, of `draws` (n, d)."""

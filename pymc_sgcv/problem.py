@@ -27,6 +27,7 @@ from pymc_sgcv.rows import (
     Scratch,
     add_row_sum,
 )
+from pymc_sgcv.start import PYTHON
 
 _PARTS = 16
 """Full passes are summed in this many parts, whatever the cores, for the same result."""
@@ -238,9 +239,7 @@ class Problem:
     def _constrain(self):
         values = list(self.target.values)
         graphs = self.model.replace_rvs_by_values([self.model.values_to_rvs[v] for v in values])
-        return self.model.compile_fn(
-            graphs, inputs=values, mode="FAST_COMPILE", on_unused_input="ignore"
-        )
+        return self.model.compile_fn(graphs, inputs=values, mode=PYTHON, on_unused_input="ignore")
 
     def prior_gradient(self, points: np.ndarray) -> np.ndarray:
         """∇ℓ₀ at each of `points`."""

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytensor
-from pytensor.compile.mode import Mode
 
 from pymc_sgcv.likelihoods import rows_refusal
 from pymc_sgcv.model import Plate, Target
+from pymc_sgcv.start import PYTHON
 
-_PYTHON = Mode(linker="py", optimizer="fast_compile")
 _N_PROBES = 7
 _TOLERANCE = 1e-6
-_CHUNK = 50_000
+_CHUNK = 10_000
 _MOST_ROWS = 5_000_000
 """Rows beyond these are not looked at for impossible observations."""
 
@@ -45,8 +44,8 @@ def _prove_plate(target: Target, plate: Plate, point: dict, rng: np.random.Gener
     arrays = plate.arrays()
     n_declared = plate.declared_rows[0].type.shape[0] or len(arrays[0])
     declared = [a[:n_declared] for a in arrays]
-    probes = rng.permutation(n_declared)[: min(_N_PROBES, max(1, n_declared // 2))]
-    some = rng.permutation(len(arrays[0]))[:_N_PROBES]
+    probes = _some(rng, n_declared, max(1, n_declared // 2))
+    some = _some(rng, len(arrays[0]), len(arrays[0]))
     function = _function(target, plate.loglike, plate.rows)
 
     def of_rows(rows: np.ndarray) -> np.ndarray:
@@ -63,6 +62,11 @@ def _prove_plate(target: Target, plate: Plate, point: dict, rng: np.random.Gener
     right = alone.shape == probes.shape and _agree(alone, np.asarray(expected)[probes])
     if not right or not _agree(part, together[: len(part)]):
         raise ValueError(_refusal(plate))
+
+
+def _some(rng: np.random.Generator, n_rows: int, at_most: int) -> np.ndarray:
+    """A few of `n_rows` in random order, without making a list of all."""
+    return rng.choice(n_rows, min(_N_PROBES, at_most), replace=False)
 
 
 def _refuse_impossible_rows(target: Target, plate: Plate) -> None:
@@ -86,7 +90,7 @@ def _evaluate(target: Target, graph, inputs, arrays, point: dict) -> np.ndarray:
 
 def _function(target: Target, graph, inputs):
     variables = [*target.values, *target.others, *inputs]
-    return pytensor.function(variables, graph, mode=_PYTHON, on_unused_input="ignore")
+    return pytensor.function(variables, graph, mode=PYTHON, on_unused_input="ignore")
 
 
 def _call(target: Target, function, inputs, arrays, point: dict) -> np.ndarray:

@@ -175,7 +175,8 @@ class Scratch:
 def _shuffled(arrays: Sequence[np.ndarray], kinds: Sequence[str], n: int) -> list[np.ndarray]:
     """One shuffled copy, with the first n rows again at its end so that blocks may wrap around."""
     n_rows = len(arrays[0])
-    order = np.random.default_rng(_SHUFFLE_SEED).permutation(n_rows)
+    order = np.arange(n_rows, dtype=np.int32 if n_rows < 2**31 else np.int64)
+    np.random.default_rng(_SHUFFLE_SEED).shuffle(order)
     parts = [slice(i, i + _SHUFFLED_ROWS) for i in range(0, n_rows, _SHUFFLED_ROWS)]
     copies = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
