@@ -215,8 +215,11 @@ class Problem:
         return True
 
     def set_others(self, point: dict[str, np.ndarray]) -> None:
-        """Take up values of the variables that other step methods sample."""
-        self.others = {v.name: point[v.name] for v in self.target.others}
+        """Take up values of the variables that other step methods sample.
+
+        They are copied: some of those methods go on to change them in place.
+        """
+        self.others = {v.name: np.array(point[v.name]) for v in self.target.others}
         self._prior_fixed = self.functions.prior.fixed_values(self.others)
         self._prior_table[:] = self.functions.prior.arguments([], self._prior_fixed)
 

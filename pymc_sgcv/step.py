@@ -196,7 +196,7 @@ class StochasticGradientStep(BlockedStep):
     def stop_tuning(self) -> None:
         """Beside other step methods, set up a last time."""
         super().stop_tuning()
-        if self.shared and self._chain is not None:
+        if self.shared and self.started:
             self._settle()
         self._beside = None
 
@@ -287,6 +287,8 @@ class StochasticGradientStep(BlockedStep):
 
     def _begin_or_resume(self, point) -> None:
         self.refresh()
+        if self.problem.layout is not self.plan.layout:  # a chain before has settled on another
+            self.problem.lay_out(self.plan.layout)
         if self._chain is None:
             self._chain = self.make_chain()
         if self.started:

@@ -178,22 +178,50 @@ def test_two_sgld_steps_share_a_model(halves):
     assert set(groups["gradient"].data_vars) == {"a", "b"}
 
 
-def test_automatic_steps_follow_the_other_variables():
+SPREAD = np.random.default_rng(3).normal(1.0, 0.5, 2000)
+
+
+@pytest.fixture(scope="module")
+def wide():
     """The scale starts at six times its value, where the conditional sd of mu is six times too."""
-    y = np.random.default_rng(3).normal(1.0, 0.5, 2000)
     with pm.Model() as model:
         spread = pm.HalfNormal("spread", 5, initval=3.0)
-        mu = pm.Normal("mu", 0, 10)
-        pm.Normal("y", mu, spread, observed=y)
-        step = sg.SGLD(vars=[mu], batch_size=500, progressbar=False)
-        first = step.plan
-        idata = pm.sample(
-            2000, tune=200, step=[step, pm.Slice([spread])], chains=2, cores=1, random_seed=1,
-            progressbar=False, compute_convergence_checks=False,
-        )  # fmt: skip
-    assert model is step.model
+        pm.Normal("y", pm.Normal("mu", 0, 10), spread, observed=SPREAD)
+    return model
+
+
+def wide_sampler(wide, draws: int, tune: int, **arguments):
+    """An automatic SGLD of mu, and a function that samples with it beside a slice sampler."""
+    with wide:
+        step = sg.SGLD(vars=["mu"], progressbar=False, **arguments)
+
+    def run(**how):
+        with wide:  # a slice sampler keeps the width that it has tuned: take a new one
+            return pm.sample(
+                draws, tune=tune, step=[step, pm.Slice([wide["spread"]])], chains=2, random_seed=1,
+                progressbar=False, compute_convergence_checks=False, discard_tuned_samples=False,
+                **how,
+            )  # fmt: skip
+
+    return step, run
+
+
+def test_automatic_steps_follow_the_other_variables(wide):
+    step, run = wide_sampler(wide, 2000, 200, batch_size=500)
+    first = step.plan
+    draws = run(cores=1)["posterior"]["mu"].values
     assert step.plan is not first
-    draws = idata["posterior"]["mu"].values
-    exact = y.std() / np.sqrt(len(y))
-    assert abs(draws.mean() - y.mean()) < 0.3 * exact
+    exact = SPREAD.std() / np.sqrt(len(SPREAD))
+    assert abs(draws.mean() - SPREAD.mean()) < 0.3 * exact
     assert 0.9 < draws.std() / exact < 1.1  # 5 standard errors of 1000 effective draws
+
+
+@pytest.mark.parametrize("tune", [0, 30])
+def test_automatic_steps_are_the_same_in_one_process_two_and_again(wide, tune):
+    """Though a slice sampler changes points in place, and each chain settles on its own batch."""
+    _, run = wide_sampler(wide, 10, tune)
+    one, two, again = run(cores=1), run(cores=2, mp_ctx="fork"), run(cores=1)
+    for group in ("warmup_posterior", "posterior") if tune else ("posterior",):
+        for other in (two, again):
+            np.testing.assert_array_equal(one[group]["mu"], other[group]["mu"])
+            np.testing.assert_array_equal(one[group]["spread"], other[group]["spread"])

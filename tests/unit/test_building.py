@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What building a step leaves in memory."""
+
+import tracemalloc
+
+import llvmlite.binding as llvm
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_sgcv as sg
+
+
+def test_building_a_step_holds_one_copy_of_the_data():
+    """48 MB of data: one shuffled copy, and never a second; 8 bytes a row for their order."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200_000, 29)), rng.normal(size=200_000)
+    with pm.Model():
+        xb, yb = pm.Minibatch(X, y, batch_size=100)
+        pm.Normal("y", xb @ pm.Normal("b", 0, 1, shape=29), 1, observed=yb, total_size=len(y))
+        given = {"step_size": 0.1, "preconditioner": None, "center": {"b": np.zeros(29)}}
+        sg.SGLDCV(**given, progressbar=False)  # whatever is compiled or imported is there now
+        tracemalloc.start()
+        step = sg.SGLDCV(**given, progressbar=False)
+        held, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    data = sum(array.nbytes for array in step.problem.target.plates[0].arrays())
+    assert data < held < 1.1 * data
+    assert peak < 1.2 * data
+
+
+@pytest.mark.parametrize("kind", [llvm.ModulePassManager, llvm.FunctionPassManager])
+def test_llvm_frees_its_passes(kind):
+    """An object of llvmlite's is freed by `_dispose`, and that of their base class does nothing."""
+    assert kind._dispose is not llvm.ffi.ObjectRef._dispose
