@@ -204,8 +204,8 @@ class Chain:
             "larger batch_size, or SGLDCV"
             if self.method.estimator == STANDARD
             else "the step is too long for this posterior. Take a smaller step_size; if it was "
-            "chosen "
-            "automatically, the posterior is far from Gaussian (a funnel, a parameter that the "
-            "data do not identify): write hierarchical effects non-centred, or use narrower priors"
+            "chosen automatically, the posterior is far from Gaussian (a funnel, a curved ridge, a "
+            "parameter that the data do not identify): write hierarchical effects centred where "
+            "groups have many rows and non-centred where they have few, or use narrower priors"
         )
         return f"{where} is not finite at iteration {self.iteration} (step size {h:.3g}): {cause}."

@@ -32,6 +32,7 @@ _SOURCES = (
     "optimizers",
     "gibbs",
     "skinny",
+    "alias",
 )
 KEY = sha256(
     b"".join(Path(__file__).with_name(f"{name}.py").read_bytes() for name in _SOURCES)
@@ -40,7 +41,7 @@ KEY = sha256(
 """Changes with the source of anything compiled here, and with numba."""
 
 # The `_dispose` that frees llvmlite's pass managers stands behind one that does nothing in their
-# order of inheritance (0.44 to 0.50), so each compilation leaves its own behind: 21 MB for the
+# order of inheritance (0.47 and 0.50), so each compilation leaves its own behind: 21 MB for the
 # gradient of a regression. Put it in front.
 for _manager in (llvm.ModulePassManager, llvm.FunctionPassManager):
     if _manager._dispose is llvm.ffi.ObjectRef._dispose:

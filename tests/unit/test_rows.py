@@ -14,8 +14,9 @@ from pytensor.tensor.type import TensorType
 from scipy.stats import chi2, chisquare
 
 from pymc_sgcv import rows as rows_module
+from pymc_sgcv.alias import alias_table
 from pymc_sgcv.native import ARGUMENTS, pointer
-from pymc_sgcv.rows import Rows, add_batch_gradient, add_row_sum, alias_table, choose, row_of
+from pymc_sgcv.rows import Rows, add_batch_gradient, add_row_sum, choose, row_of
 from pymc_sgcv.xoshiro import seeded
 
 N, n = 23, 5
