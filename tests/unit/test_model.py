@@ -229,6 +229,16 @@ def test_no_data_are_left_in_the_compiled_graph(container):
     assert max(np.size(v.data) for v in constants) < N
 
 
+def test_potentials_of_parameters_are_part_of_the_prior():
+    x, y = fresh_data(0)
+    with pm.Model() as model:
+        a, s = pm.Normal("a"), pm.HalfNormal("s")
+        pm.Potential("soft_bound", -(a**4) / s)
+        pm.Potential("sum_to_zero", pm.logp(pm.Normal.dist(0, [0.1, 0.2]), a))
+        pm.Normal("y", a * x[:, 0], s, observed=y)
+    check_full_gradient(Problem(model, batch_size=n), model)
+
+
 def test_large_exact_data_are_arguments_too():
     x, y = fresh_data(0)
     with pm.Model() as model:
