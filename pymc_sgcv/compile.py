@@ -160,7 +160,7 @@ def _jit(inputs: Sequence[Variable], output: TensorVariable, kwargs: dict):
     """The numba dispatcher inside a PyTensor function, and PyTensor's key of it if it is cached.
 
     What PyTensor calls from Python hands its arguments on to the compiled graph and does nothing
-    else. The graph itself is returned: to compile the other too would take half as long again.
+    else. The graph itself is returned, so that the other need not be compiled too.
     """
     function = pytensor.function(
         list(inputs), [output], on_unused_input="ignore", trust_input=True, **kwargs
