@@ -32,7 +32,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_sgcv.graph import value_of
 from pymc_sgcv.logits import without_division
 from pymc_sgcv.model import Plate, Target
-from pymc_sgcv.native import ARGUMENTS, KEY, add, pointer
+from pymc_sgcv.native import ARGUMENTS, KEY, add, own_engine, pointer
 from pymc_sgcv.skinny import skinny_mode
 
 _LARGE_CONSTANT = 1_000
@@ -238,9 +238,15 @@ def _compile_wrapper(source: str, jit: Callable, key: str | None):
     function = compile_numba_function_src(
         source, "gradient", {"__name__": __name__, **names}, cache_key=key
     )
+    compiles = numba.cfunc(types.void(*ARGUMENTS), cache=key is not None)
     with warnings.catch_warnings():  # about layouts inside PyTensor's code: not the user's to mend
         warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
-        made = numba.cfunc(types.void(*ARGUMENTS), cache=key is not None)(function)
-    if not made.cache_hits:  # what a compilation leaves behind waits in cycles for a collection
-        gc.collect()
+        with own_engine():
+            made = compiles(function)
+    if made.cache_hits:
+        return made
+    gc.collect()  # what a compilation leaves behind waits in cycles for a collection
+    if key is not None:  # run what all later processes will load, not what was compiled
+        with own_engine():
+            made = compiles(function)
     return made

@@ -31,7 +31,7 @@ def refuse_infinite_rows(target: Target, scratches: Sequence[Scratch]) -> None:
         for variable, array in zip(plate.data, scratch.rows.arrays, strict=True):
             if array.dtype.kind != "f" or all(np.isfinite(part).all() for part in _chunks(array)):
                 continue
-            infinite = ~np.isfinite(array[: scratch.rows.n_rows])
+            infinite = ~np.isfinite(array)
             rows = np.flatnonzero(infinite.reshape(len(infinite), -1).any(axis=1))
             gradients = np.empty((1, 1, target.size))
             for row in rows[:_ROWS]:

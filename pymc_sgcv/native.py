@@ -8,7 +8,8 @@ and no model ever waits for it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,7 @@ import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
@@ -65,6 +67,24 @@ def compiled(function: Callable) -> Callable:
     """
     CACHED_SRC_FUNCTIONS[function] = sha256(f"{KEY}{function.__qualname__}".encode()).hexdigest()
     return numba.njit(cache=True, nogil=True)(function)
+
+
+@contextmanager
+def own_engine() -> Iterator[None]:
+    """Compile or load into an engine of its own, which knows nothing that came before.
+
+    Compiled code comes with copies of the functions that it calls, optimised together with it, but
+    an engine that knows a function of the same name already takes that one. The two may round
+    differently, and so would a process that compiles a gradient and one that loads it.
+    """
+    context = cpu_target.target_context
+    with global_compiler_lock:
+        usual = context._internal_codegen
+        context._internal_codegen = type(usual)("sgcv")
+        try:
+            yield
+        finally:
+            context._internal_codegen = usual
 
 
 @cache

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from scipy.linalg import eigh, lu_factor, lu_solve
 
 from pymc_sgcv.center import Center
 from pymc_sgcv.chain import Chain, Method
@@ -65,6 +66,24 @@ def gradient_noise(
         return scale * np.mean((differences * factor) ** 2, axis=0) + shared
     white = differences @ factor
     return scale * white.T @ white / len(white) + shared * np.eye(len(factor))
+
+
+def whitened(factor: np.ndarray, moves: np.ndarray) -> np.ndarray:
+    """Displacements (n, d) in the coordinates of F, in the memory that they came in."""
+    if factor.ndim == 1:
+        return np.divide(moves, factor, out=moves)
+    return lu_solve(lu_factor(factor), moves.T, overwrite_b=True, check_finite=False).T
+
+
+def unexplained(x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Variance of each column of g around its least-squares line on the columns of x.
+
+    Both centred. From moments alone: nothing of the size of the draws is made.
+    """
+    values, vectors = eigh(x.T @ x)
+    along = vectors.T @ (x.T @ g)
+    share = along**2 / np.maximum(values, 1e-12 * values[-1])[:, None]
+    return np.maximum(np.einsum("ij,ij->j", g, g) - share.sum(0), 0.0) / len(x)
 
 
 def worst(noise: np.ndarray) -> float:

@@ -9,7 +9,15 @@ from scipy.linalg import eigh
 from pymc_sgcv.center import Center, center_at
 from pymc_sgcv.chain import Chain, Divergence
 from pymc_sgcv.curvature import largest_curvature
-from pymc_sgcv.noise import MOST_NUMBERS, around, control_variate, gradient_noise, worst
+from pymc_sgcv.noise import (
+    MOST_NUMBERS,
+    around,
+    control_variate,
+    gradient_noise,
+    unexplained,
+    whitened,
+    worst,
+)
 from pymc_sgcv.problem import Problem
 
 _ITERATIONS = 4000
@@ -104,26 +112,27 @@ def _refine(center: Center, draws: np.ndarray, gradients: np.ndarray):
     if F.ndim == 1:
         spread = np.clip(draws.std(0) / F, 0.3, 3.0)
         return draws.mean(0), F * np.sqrt(spread)
-    x, g = np.linalg.solve(F, (draws - center.theta).T).T, gradients @ F
+    x, g = whitened(F, draws - center.theta), gradients @ F
+    middle, slope_there = x.mean(0), g.mean(0)
+    x -= middle
+    g -= slope_there
     precision, variance = _precision(x, g)
     values, vectors = eigh(precision)
     root = vectors / np.sqrt(np.clip(values, 0.04, 25.0))
     reliable = 1 / (1 + variance / len(x))
-    mode = x.mean(0) + root @ (root.T @ (reliable * g.mean(0)))
-    if np.linalg.norm(mode - x.mean(0)) > np.sqrt(len(mode)):  # further than the draws reach
-        mode = x.mean(0)
-    return center.theta + F @ mode, F @ root
+    move = root @ (root.T @ (reliable * slope_there))
+    if np.linalg.norm(move) > np.sqrt(len(move)):  # further than the draws reach
+        move = 0.0
+    return center.theta + F @ (middle + move), F @ root
 
 
 def _precision(x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Minus the slope of g on x, shrunk towards the identity, and the variance around the line.
 
-    The rows of the slope have their own noise: each is shrunk by its own, and a pair of entries is
-    averaged by their precisions.
+    Both are centred. The rows of the slope have their own noise: each is shrunk by its own, and a
+    pair of entries is averaged by their precisions.
     """
-    x, g = x - x.mean(0), g - g.mean(0)
-    rest = g - x @ np.linalg.lstsq(x, g, rcond=None)[0]
-    variance = np.maximum(rest.var(0), 1e-12)
+    variance = np.maximum(unexplained(x, g), 1e-12)
     values, vectors = eigh(x.T @ x)
     cross = vectors.T @ (-x.T @ g)
     prior = variance / _TRUST**2

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -130,16 +130,14 @@ class Problem:
 
     def lay_out(self, layout: Layout) -> None:
         """Put the data where minibatches are drawn from."""
-        self.layout = layout
-        self.rows = self._full = ()  # let go of an earlier copy before making the next
-        self._samples: dict[float, list[Scratch]] = {}
+        self._take_up(layout, ())  # let go of an earlier copy before making the next
         prior = self.functions.prior
         self._prior_fixed = prior.fixed_values(self.others)
         self._prior_table = prior.arguments([], self._prior_fixed)
         self.prior = np.zeros(RECORD_LENGTH, dtype=np.intp)
         self.prior[FUNCTION] = prior.address
         self.prior[FULL_TABLE] = self._prior_table.ctypes.data
-        self.rows = [
+        rows = [
             Rows(
                 gradient,
                 plate.arrays(),
@@ -156,7 +154,19 @@ class Problem:
                 strict=True,
             )
         ]
-        self._full = [rows.scratch() for rows in self.rows]
+        self._take_up(layout, rows)
+
+    def resize(self, batch_sizes: Sequence[int]) -> None:
+        """Draw minibatches of other sizes; the data stay where they are."""
+        layout = replace(self.layout, batch_sizes=tuple(batch_sizes))
+        self._take_up(
+            layout, [rows.resized(n) for rows, n in zip(self.rows, batch_sizes, strict=True)]
+        )
+
+    def _take_up(self, layout: Layout, rows: Sequence[Rows]) -> None:
+        self.layout, self.rows = layout, rows
+        self._full = [one.scratch() for one in rows]
+        self._samples: dict[float, list[Scratch]] = {}
 
     def _weights_of(self, plate) -> np.ndarray | None:
         weights = self._given_weights

@@ -89,17 +89,27 @@ class Rows:
     ):
         kinds = [kind.dtype for kind in gradient.row_types]
         self.n_rows = len(arrays[0])
-        self.batch_size = batch_size
         self.method = WEIGHTED if weights is not None else SUBSAMPLING.index(subsampling)
         if self.method == BLOCK:
-            self.arrays = _shuffled(arrays, kinds, batch_size)
+            self.arrays = _shuffled(arrays, kinds)
         else:
             self.arrays = [np.ascontiguousarray(a, k) for a, k in zip(arrays, kinds, strict=True)]
         self.gradient = gradient
         self.fixed = fixed
         self.row_bytes = sum(a.strides[0] for a in self.arrays)
-        self.piece = int(np.clip(_PIECE_BYTES // max(self.row_bytes, 1), 16, max(batch_size, 16)))
-        self.chances = alias_table(weights, batch_size) if weights is not None else None
+        self.weights = weights
+        self._set_batch_size(batch_size)
+
+    def _set_batch_size(self, n: int) -> None:
+        self.batch_size = n
+        self.piece = int(np.clip(_PIECE_BYTES // max(self.row_bytes, 1), 16, max(n, 16)))
+        self.chances = alias_table(self.weights, n) if self.weights is not None else None
+
+    def resized(self, batch_size: int) -> Rows:
+        """The same data where they are, for minibatches of another size."""
+        other = copy(self)
+        other._set_batch_size(batch_size)
+        return other
 
     @property
     def scale(self) -> float:
@@ -173,8 +183,8 @@ class Scratch:
         self.buffer_table[:] = self.rows.gradient.arguments(self.buffers, self.fixed)
 
 
-def _shuffled(arrays: Sequence[np.ndarray], kinds: Sequence[str], n: int) -> list[np.ndarray]:
-    """One shuffled copy, with the first n rows again at its end so that blocks may wrap around."""
+def _shuffled(arrays: Sequence[np.ndarray], kinds: Sequence[str]) -> list[np.ndarray]:
+    """Copies with their rows in one random order."""
     n_rows = len(arrays[0])
     order = np.arange(n_rows, dtype=np.int32 if n_rows < 2**31 else np.int64)
     np.random.default_rng(_SHUFFLE_SEED).shuffle(order)
@@ -182,17 +192,16 @@ def _shuffled(arrays: Sequence[np.ndarray], kinds: Sequence[str], n: int) -> lis
     copies = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for array, kind in zip(arrays, kinds, strict=True):
-            shuffled = np.empty((n_rows + n, *array.shape[1:]), kind)
+            shuffled = np.empty(array.shape, kind)
             array = array if array.dtype == kind else array.astype(kind)
             take = partial(_take, array, order, shuffled)
             list(pool.map(take, parts))
-            shuffled[n_rows:] = shuffled[:n]
             copies.append(shuffled)
     return copies
 
 
 def _take(array: np.ndarray, order: np.ndarray, out: np.ndarray, part: slice) -> None:
-    np.take(array, order[part], axis=0, out=out[: len(order)][part], mode="clip")
+    np.take(array, order[part], axis=0, out=out[part], mode="clip")
 
 
 @compiled
@@ -260,17 +269,18 @@ def _gather(plate, first, n):
 @compiled
 def add_batch_gradient(plate, points, m, out):
     """Add Σ wᵢ ℓᵢ′ over the chosen rows, at the first m of `points`, to `out`."""
-    n, piece = plate[BATCH], plate[PIECE]
-    index = carray(pointer(plate[INDEX]), (n,), np.intp)
-    for first in range(0, n, piece):
+    n, piece, first = plate[BATCH], plate[PIECE], 0
+    while first < n:
         k = min(piece, n - first)
         weights = plate[WEIGHTS] + 8 * first
         if plate[METHOD] == BLOCK:
-            table, start = plate[FULL_TABLE], index[0] + first
+            table, start = plate[FULL_TABLE], row_of(plate, first)
+            k = min(k, plate[N_ROWS] - start)  # what is beyond the last row goes on at the first
         else:
             _gather(plate, first, k)
             table, start = plate[BUFFER_TABLE], 0
         call(plate[FUNCTION], points.ctypes.data, m, weights, table, start, k, out.ctypes.data)
+        first += k
 
 
 @compiled

@@ -161,7 +161,7 @@ def _resize(problem: Problem, share: float) -> None:
         all_rows = 0.0 if repeats else 1 / rows.n_rows  # a sample of all rows has no noise
         n = 1 / (share * (1 / rows.batch_size - all_rows) + all_rows)
         sizes.append(int(min(rows.n_rows, np.clip(n, *_BATCHES))))
-    problem.lay_out(replace(problem.layout, batch_sizes=tuple(sizes)))
+    problem.resize(sizes)
 
 
 def _method(estimator, settings, center, factor) -> Method:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from pymc_sgcv.dynamics import BADODAB, BAOAB, THERMOSTAT_EULER
-from pymc_sgcv.noise import pairs
+from pymc_sgcv.noise import pairs, unexplained, whitened
 from pymc_sgcv.stationary import Linear, Trajectories, iterations_per_draw, linearised
 
 LONGEST_STEP = 1.0
@@ -87,17 +87,16 @@ def nonlinearity(
     From a pilot's draws and gradients, in coordinates whitened by `factor` and the worst direction,
     the `noise` of those gradients taken off: 0 for a Gaussian, up to sampling error.
     """
+    x = whitened(factor, draws - draws.mean(0))
+    g = gradients * factor if factor.ndim == 1 else gradients @ factor
+    g -= g.mean(0)
     if factor.ndim == 1:
-        x, g = (draws - draws.mean(0)) / factor, gradients * factor
-        g = g - g.mean(0)
-        rest = g - x * (np.einsum("ij,ij->j", x, g) / np.einsum("ij,ij->j", x, x))
+        slope = np.einsum("ij,ij->j", x, g) / np.einsum("ij,ij->j", x, x)
+        rest = (g - x * slope).var(0)
     else:
-        x, g = np.linalg.solve(factor, (draws - draws.mean(0)).T).T, gradients @ factor
-        g, noise = g - g.mean(0), np.diag(noise)
-        rest = g - x @ np.linalg.lstsq(x, g, rcond=None)[0]
-        rest *= np.sqrt(len(x) / (len(x) - len(factor)))
+        rest, noise = unexplained(x, g) * len(x) / (len(x) - len(factor)), np.diag(noise)
     error = 4 * np.sqrt(2 / pairs(len(factor))) * noise
-    return float(np.max(rest.var(0) - noise - error))
+    return float(np.max(rest - noise - error))
 
 
 def longest_step(curved: float) -> float:

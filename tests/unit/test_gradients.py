@@ -92,7 +92,7 @@ def problems(model):
 
 def data_in_order(problem):
     """The data of both plates in the order that blocks are cut from."""
-    return [[a[: rows.n_rows] for a in rows.arrays] for rows in problem.rows]
+    return [rows.arrays for rows in problem.rows]
 
 
 def multisets(n_rows, n, p):

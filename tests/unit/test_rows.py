@@ -115,31 +115,46 @@ def test_the_alias_table_scales_a_row_by_one_over_n_p():
 
 def test_blocks_are_cut_from_a_permutation_of_the_rows():
     copies = make_rows("block").arrays
-    order = copies[2][:N].astype(int)
+    order = copies[2].astype(int)
     assert sorted(order) == list(range(N))
     assert not np.array_equal(order, np.arange(N))
     for copy, original in zip(copies, numbered()):
-        np.testing.assert_array_equal(copy[:N], original[order])
+        np.testing.assert_array_equal(copy, original[order])
         assert copy.dtype == original.dtype
-
-
-def test_the_shuffled_copy_repeats_its_beginning_so_that_every_block_is_whole():
-    for copy in make_rows("block").arrays:
-        assert len(copy) >= N - 1 + n
-        np.testing.assert_array_equal(copy[N : N - 1 + n], copy[: n - 1])
 
 
 def test_the_shuffled_order_is_the_same_every_time():
     np.testing.assert_array_equal(make_rows("block").arrays[2], make_rows("block").arrays[2])
 
 
-def test_blocks_never_read_past_the_padded_copy():
-    rows, state = make_rows("block"), random_state(0)
-    scratch, out = rows.scratch(), np.zeros((1, 11))
-    for _ in range(1000):  # the last start is missed with probability (22/23)^1000 = 5e-20
-        choose(scratch.record, state)
-        add_batch_gradient(scratch.record, np.zeros((1, 11)), 1, out)
-    assert out[0, 9] == N - 1 + n <= len(rows.arrays[0])
+def test_blocks_that_reach_the_last_row_go_on_at_the_first_and_read_no_further():
+    """In one piece, and in two of which the second is shorter."""
+    rows = make_rows("block", batch=20)
+    assert rows.piece == 20
+    for piece in (16, 20):
+        rows.piece = piece
+        scratch, data = rows.scratch(), rows.arrays[2]
+        for start in range(N):
+            scratch.index[0] = start
+            out = np.zeros((1, 11))
+            add_batch_gradient(scratch.record, np.ones((1, 11)), 1, out)
+            block = data[(start + np.arange(20)) % N]
+            np.testing.assert_allclose(out[0, :9], block.sum() * N / 20, rtol=1e-12)
+            assert out[0, 9] <= N == len(data)
+
+
+@WAY
+def test_minibatches_of_another_size_come_from_the_same_data(way):
+    rows, state = make_rows(way), random_state(13)
+    other, afresh = rows.resized(2 * n), make_rows(way, batch=2 * n)
+    assert all(a is b for a, b in zip(rows.arrays, other.arrays))
+    assert (rows.batch_size, other.batch_size) == (n, 2 * n)
+    out, expected = np.zeros((1, 11)), np.zeros((1, 11))
+    for one, total in ((other, out), (afresh, expected)):
+        scratch, same = one.scratch(), state.copy()
+        choose(scratch.record, same)
+        add_batch_gradient(scratch.record, np.ones((1, 11)), 1, total)
+    np.testing.assert_array_equal(out, expected)
 
 
 def test_blocks_start_at_every_row_equally_often():
