@@ -17,6 +17,7 @@ import pytensor.tensor as pt
 from pymc.logprob.basic import transformed_conditional_logp
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Alloc
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.graph import rebuild, rows_like, value_of
@@ -195,19 +196,23 @@ def _make_plate(model: pm.Model, group: Group, batch_size: int | None) -> Plate:
 
 
 def _size_constants(model, rvs, n_rows: TensorVariable) -> dict[Variable, Variable]:
-    """Constant `size` arguments that repeat the shape of the observations, made to follow n."""
-    sizes = {}
+    """Constant sizes that repeat the shape of the observations, made to follow n.
+
+    Those are `size` arguments of random variables, and lengths of arrays that are filled with one
+    value, like ``pt.ones((len(X), 3))`` (`pm.gp.HSGP` makes one).
+    """
+    sizes: dict[Variable, Variable] = {}
     for rv in rvs:
         shape = np.shape(value_of(model.rvs_to_values[rv]))
         for v in ancestors([rv], blockers=model.free_RVs):
-            if (
-                isinstance(v, Constant)
-                and getattr(v.type, "ndim", 0) == 1
-                and v.type.dtype == "int64"
-            ):
-                size = tuple(v.data.tolist())
+            if isinstance(v, Constant) and getattr(v.type, "ndim", 0) == 1:
+                size = tuple(v.data.tolist()) if v.type.dtype == "int64" else ()
                 if size and size == shape[: len(size)]:
                     sizes[v] = pt.stack([n_rows, *size[1:]])
+            elif v.owner is not None and isinstance(v.owner.op, Alloc):
+                for length in v.owner.inputs[1:]:
+                    if isinstance(length, Constant) and length.data == shape[0]:
+                        sizes[length] = n_rows
     return sizes
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the arguments of a step method, before any work is done."""
+"""The arguments of a step method: what there are, and checks before any work is done."""
 
 from __future__ import annotations
+
+import inspect
 
 import numpy as np
 import pymc as pm
@@ -9,6 +11,18 @@ import pymc as pm
 from pymc_sgcv.dynamics import INTEGRATORS
 from pymc_sgcv.schedules import check_step_size
 from pymc_sgcv.weights import PREFERENTIAL
+
+
+def joint_signature(cls: type, last: type) -> inspect.Signature:
+    """All public arguments of the constructors of `cls` and its bases up to `last`."""
+    found: dict[str, inspect.Parameter] = {}
+    for base in cls.__mro__[: cls.__mro__.index(last) + 1]:
+        if "__init__" in vars(base):
+            own = inspect.signature(base.__init__).parameters.values()
+            keep = [p for p in own if p.kind is not p.VAR_KEYWORD and p.name[0] != "_"]
+            found = {**{p.name: p for p in keep}, **found}
+    found.pop("self", None)
+    return inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
 
 
 def check_options(step_size, preconditioner, thin, target_bias) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from pymc_sgcv.center import Center
 from pymc_sgcv.chain import Method
 from pymc_sgcv.gradients import CONTROL_VARIATE
-from pymc_sgcv.problem import Layout
+from pymc_sgcv.layout import Layout
 from pymc_sgcv.tuning import Motion, Tuning
 
 

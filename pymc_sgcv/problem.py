@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ import pymc as pm
 
 from pymc_sgcv.compile import compile_target
 from pymc_sgcv.finite import refuse_infinite_rows, refuse_nan
+from pymc_sgcv.layout import Layout, first_layout
 from pymc_sgcv.model import Plate, Target, read_model
 from pymc_sgcv.proof import prove_rows
 from pymc_sgcv.rows import (
@@ -31,20 +32,6 @@ from pymc_sgcv.start import PYTHON
 
 _PARTS = 16
 """Full passes are summed in this many parts, whatever the cores, for the same result."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How minibatches are drawn: their rows, and per plate their size and the rows' weights."""
-
-    subsampling: str
-    batch_sizes: tuple[int, ...]
-    weights: tuple[np.ndarray | None, ...]
-
-    @property
-    def weighted(self) -> bool:
-        """Whether some rows are drawn more often than others."""
-        return any(weights is not None for weights in self.weights)
 
 
 class Problem:
@@ -88,13 +75,13 @@ class Problem:
         self._sources = self._present_data()
         for plate in self.target.plates:
             _check_arrays(plate)
-            self._weights_of(plate)
+        first = layout or self.first_layout()
         if layout is None:
             prove_rows(self.target)
         self._shape = _shape(self.target)
         self.functions = compile_target(self.target, compile_kwargs)
         self.others = {v.name: self.target.start[v.name] for v in self.target.others}
-        self.lay_out(layout or self.first_layout())
+        self.lay_out(first)
         if layout is None:
             refuse_infinite_rows(self.target, self._full)
 
@@ -121,12 +108,7 @@ class Problem:
 
     def first_layout(self) -> Layout:
         """What the model and the user say."""
-        plates = self.target.plates
-        return Layout(
-            self.subsampling,
-            tuple(plate.batch_size for plate in plates),
-            tuple(self._weights_of(plate) for plate in plates),
-        )
+        return first_layout(self.target.plates, self.subsampling, self._given_weights)
 
     def lay_out(self, layout: Layout) -> None:
         """Put the data where minibatches are drawn from."""
@@ -167,37 +149,6 @@ class Problem:
         self.layout, self.rows = layout, rows
         self._full = [one.scratch() for one in rows]
         self._samples: dict[float, list[Scratch]] = {}
-
-    def _weights_of(self, plate) -> np.ndarray | None:
-        weights = self._given_weights
-        if isinstance(weights, dict):
-            names = [name for p in self.target.plates for name in p.observed]
-            unknown = sorted(set(weights) - set(names))
-            if unknown:
-                raise ValueError(f"weights names {unknown}, but the likelihoods are {names}.")
-            given = [weights[name] for name in plate.observed if name in weights]
-            if any(not np.array_equal(given[0], other) for other in given[1:]):
-                raise ValueError(
-                    f"weights differ for {list(plate.observed)}, whose rows are drawn together: "
-                    "give the same weights, or those of one of them."
-                )
-            weights = given[0] if given else None
-        elif weights is not None and len(self.target.plates) > 1:
-            raise ValueError(
-                "weights must be a dict by observed variable when there are several minibatched "
-                f"likelihoods: {[p.name for p in self.target.plates]}."
-            )
-        if weights is None:
-            return None
-        weights, n_rows = np.asarray(weights, dtype=float), len(plate.arrays()[0])
-        if weights.shape != (n_rows,):
-            raise ValueError(
-                f"weights for '{plate.name}' must have one entry per row, shape ({n_rows},), "
-                f"not {weights.shape}."
-            )
-        if not (np.isfinite(weights).all() and (weights > 0).all()):
-            raise ValueError(f"weights for '{plate.name}' must all be finite and positive.")
-        return weights
 
     def _present_data(self) -> list:
         """The arrays behind shared data, to see whether ``pm.set_data`` has replaced them."""

@@ -13,11 +13,8 @@ Three ways to draw a minibatch of n out of N rows, all of them unbiased:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import partial
 
 import numpy as np
 from numba import carray
@@ -25,6 +22,7 @@ from numba import carray
 from pymc_sgcv.alias import alias_table
 from pymc_sgcv.compile import Gradient
 from pymc_sgcv.native import call, compiled, pointer, prefetch
+from pymc_sgcv.shuffle import SEED, shuffled
 from pymc_sgcv.xoshiro import below, uniform
 
 SUBSAMPLING = ("block", "without", "iid")
@@ -54,9 +52,6 @@ _PIECE_BYTES = 1 << 18
 """Rows are summed in pieces of about this size, so that all points find them in the cache."""
 _AHEAD = 16
 """How many rows ahead of the gathering the next ones are asked for."""
-_SHUFFLED_ROWS = 1 << 16
-_SHUFFLE_SEED = 20190425
-"""The order of the shuffled copy is the same in every process: only the chain's own seed counts."""
 
 
 class Rows:
@@ -91,7 +86,7 @@ class Rows:
         self.n_rows = len(arrays[0])
         self.method = WEIGHTED if weights is not None else SUBSAMPLING.index(subsampling)
         if self.method == BLOCK:
-            self.arrays = _shuffled(arrays, kinds)
+            self.arrays = shuffled(arrays, kinds)
         else:
             self.arrays = [np.ascontiguousarray(a, k) for a, k in zip(arrays, kinds, strict=True)]
         self.gradient = gradient
@@ -125,7 +120,7 @@ class Rows:
         part = copy(self)
         part.n_rows, part.method, part.chances = k, BLOCK, None
         if self.method != BLOCK:
-            chosen = np.random.default_rng(_SHUFFLE_SEED).integers(0, self.n_rows, k)
+            chosen = np.random.default_rng(SEED).integers(0, self.n_rows, k)
             part.arrays = [array[np.sort(chosen)] for array in self.arrays]
         return part
 
@@ -181,27 +176,6 @@ class Scratch:
         self.fixed = list(values)
         self.full_table[:] = self.rows.gradient.arguments(self.rows.arrays, self.fixed)
         self.buffer_table[:] = self.rows.gradient.arguments(self.buffers, self.fixed)
-
-
-def _shuffled(arrays: Sequence[np.ndarray], kinds: Sequence[str]) -> list[np.ndarray]:
-    """Copies with their rows in one random order."""
-    n_rows = len(arrays[0])
-    order = np.arange(n_rows, dtype=np.int32 if n_rows < 2**31 else np.int64)
-    np.random.default_rng(_SHUFFLE_SEED).shuffle(order)
-    parts = [slice(i, i + _SHUFFLED_ROWS) for i in range(0, n_rows, _SHUFFLED_ROWS)]
-    copies = []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for array, kind in zip(arrays, kinds, strict=True):
-            shuffled = np.empty(array.shape, kind)
-            array = array if array.dtype == kind else array.astype(kind)
-            take = partial(_take, array, order, shuffled)
-            list(pool.map(take, parts))
-            copies.append(shuffled)
-    return copies
-
-
-def _take(array: np.ndarray, order: np.ndarray, out: np.ndarray, part: slice) -> None:
-    np.take(array, order[part], axis=0, out=out[part], mode="clip")
 
 
 @compiled

@@ -20,6 +20,7 @@ from pymc_sgcv.gradients import STANDARD
 from pymc_sgcv.options import (
     check_options,
     integrator_of,
+    joint_signature,
     refuse_sharing,
     subsampling_of,
     value_variables,
@@ -121,15 +122,7 @@ class StochasticGradientStep(BlockedStep):
     def __init_subclass__(cls, **kwargs):
         """Show the arguments of all the ingredients as the signature of the step method."""
         super().__init_subclass__(**kwargs)
-        kinds = inspect.Parameter
-        found: dict[str, inspect.Parameter] = {}
-        for base in cls.__mro__[: cls.__mro__.index(StochasticGradientStep) + 1]:
-            if "__init__" in vars(base):
-                own = inspect.signature(base.__init__).parameters.values()
-                keep = [p for p in own if p.kind is not kinds.VAR_KEYWORD and p.name[0] != "_"]
-                found = {**{p.name: p for p in keep}, **found}
-        found.pop("self", None)
-        cls.__signature__ = inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
+        cls.__signature__ = joint_signature(cls, StochasticGradientStep)
 
     def _refuse_unknown(self, further: Mapping) -> None:
         known = inspect.signature(type(self)).parameters

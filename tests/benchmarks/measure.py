@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--subsampling", default="block")
     parser.add_argument("--iterations", type=int, default=20_000)
     parser.add_argument("--chains", type=int, default=1)
+    parser.add_argument("--setup", choices=("given", "automatic"), default="given")
     options = parser.parse_args()
     print(json.dumps(MEASURES[options.what](options)))
 
@@ -130,7 +131,8 @@ def building(options) -> dict:
     before = resident()
     with model:
         began = time.perf_counter()
-        step = paper_step(options, mode)
+        automatic = options.setup == "automatic"
+        step = sg.SGLDCV(progressbar=False) if automatic else paper_step(options, mode)
         seconds = time.perf_counter() - began
     size = sum(a.nbytes for plate in step.problem.target.plates for a in plate.arrays()) / 1e6
     added = resident() - before

@@ -28,7 +28,7 @@ MINIBATCHED = [
     "censored",
     "mixture",
 ]
-PLAIN = ["hierarchical", "vector_outcome", "mixture"]
+PLAIN = ["hierarchical", "vector_outcome", "mixture", "gaussian_process"]
 KIND = pytest.mark.parametrize("kind", MINIBATCHED)
 PLAIN_KIND = pytest.mark.parametrize("kind", PLAIN)
 
@@ -48,7 +48,14 @@ def trailing_axis(data, rng):
     pm.Normal("y", x[:, None] * b, s, observed=y, **data.size())
 
 
-KINDS = models.KINDS | {f.__name__: f for f in (vector_outcome, trailing_axis)}
+def gaussian_process(data, rng):
+    """PyMC's approximation for many rows, which knows their number as a constant."""
+    scale = pm.HalfNormal("scale", 1)
+    gp = pm.gp.HSGP(m=[5], c=1.5, cov_func=pm.gp.cov.ExpQuad(1, ls=scale))
+    pm.Normal("y", gp.prior("f", X=data.X[:, :1]), 1.0, observed=rng.normal(size=data.n_rows))
+
+
+KINDS = models.KINDS | {f.__name__: f for f in (vector_outcome, trailing_axis, gaussian_process)}
 
 
 def build(kind, batch_size=None):
