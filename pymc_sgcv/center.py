@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pymc_sgcv.arguments import check_mapping, given_generator, given_model
 from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.errors import warn
 from pymc_sgcv.model import Target
@@ -101,9 +102,10 @@ def find_center(
     if method not in OPTIMIZERS:
         raise ValueError(f"method must be one of {tuple(OPTIMIZERS)}, not {method!r}.")
     _check_positive(step_size=1.0 if step_size is None else step_size, passes=passes)
-    problem = Problem(pm.modelcontext(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
+    check_mapping("start", start, "values by variable name")
+    rng = given_generator("random_seed", random_seed)
+    problem = Problem(given_model(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
     theta = unconstrained(problem.target, start or {}, "start")
-    rng = np.random.default_rng(random_seed)
     return center_near(
         problem, theta, rng, method, step_size, passes, polish=polish, progressbar=progressbar
     )
@@ -155,6 +157,9 @@ def center_at(problem: Problem, theta: np.ndarray, factor: np.ndarray | None = N
 def given_center(problem: Problem, center: Center | Mapping[str, np.ndarray]) -> Center:
     """The user's center with the gradient of the present data; an error if it does not fit."""
     if isinstance(center, Mapping):
+        if not center:
+            names = [p.rv_name for p in problem.target.parameters]
+            raise ValueError(f"center is empty: give values of {names}, or leave center out.")
         return center_at(problem, unconstrained(problem.target, center))
     if not isinstance(center, Center):
         raise TypeError(
@@ -168,6 +173,9 @@ def given_center(problem: Problem, center: Center | Mapping[str, np.ndarray]) ->
             f"center has the variables {sorted(center.point)}, the model {sorted(expected)}, or "
             "their shapes differ: it belongs to another model."
         )
+    theta = unconstrained(target, center.point)
+    if not np.allclose(theta, center.theta, rtol=1e-6, atol=1e-6):  # of other transforms
+        return center_at(problem, theta)
     return center_at(problem, center.theta, center.factor)
 
 
@@ -193,7 +201,12 @@ def unconstrained(
         )
     usual, overrides = initial_point(model, unconstrained=False), {}
     for name, value in point.items():
-        overrides[name] = np.asarray(value, dtype=float)
+        try:
+            overrides[name] = np.asarray(value, dtype=float)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{what} gives '{name}' a value that is no number: {value!r}."
+            ) from None
         if overrides[name].shape != usual[name].shape:
             raise ValueError(
                 f"{what} gives '{name}' the shape {overrides[name].shape}, but it has "

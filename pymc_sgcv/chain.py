@@ -191,14 +191,23 @@ class Chain:
         )
         self.iteration += done
         if done < len(steps):
-            raise Divergence(self._what_diverged(steps[done]))
+            raise Divergence(self._what_diverged(steps[done], draws[: done // thin]))
 
-    def _what_diverged(self, h: float) -> str:
-        """Name the parameter that is not finite, or has the gradient that is not."""
+    def _what_diverged(self, h: float, draws: np.ndarray) -> str:
+        """Name the parameter that is not finite, or has the gradient that is not.
+
+        Of several, as a dense preconditioner makes of one, the one that had gone furthest.
+        """
         bad = ~np.isfinite(self.theta)
         if not bad.any():
             bad = ~np.isfinite(self.estimate())
-        where = self.problem.target.describe(int(np.argmax(bad))) if bad.any() else "the gradient"
+        where = "the gradient"
+        if bad.any():
+            factor, way = self.method.factor, np.zeros(len(bad))
+            if len(draws) > 1:
+                spread = factor if factor.ndim == 1 else np.sqrt((factor**2).sum(1))
+                way = np.abs(draws[-1] - draws[0]) / spread
+            where = self.problem.target.describe(int(np.argmax(np.where(bad, way, -1.0))))
         cause = (
             "the plain stochastic gradient is too noisy for this step: take a smaller step_size, a "
             "larger batch_size, or SGLDCV"

@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_sgcv._arviz import Container, check_container, get_group, group_names, with_groups
+from pymc_sgcv.arguments import names_in
 
 GRADIENT = "gradient"
 UNCONSTRAINED = "unconstrained_posterior"
@@ -156,7 +157,7 @@ def select_names(
     """Names to work on, after a check that they are there."""
     if var_names is None:
         return list(dataset.data_vars)
-    names = [var_names] if isinstance(var_names, str) else list(var_names)
+    names = names_in("var_names", var_names)
     if unknown := [name for name in names if name not in dataset.data_vars]:
         raise ValueError(
             f"Group '{group}' has no variable {', '.join(map(repr, unknown))}. "

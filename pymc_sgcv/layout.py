@@ -70,7 +70,11 @@ def _of_rows_drawn_together(plate: Plate, weights: Mapping[str, np.ndarray]):
 def _checked(plate: Plate, weights) -> np.ndarray | None:
     if weights is None:
         return None
-    weights, n_rows = np.asarray(weights, dtype=float), len(plate.arrays()[0])
+    n_rows = len(plate.arrays()[0])
+    try:
+        weights = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        raise TypeError(f"weights for '{plate.name}' must be numbers.") from None
     if weights.shape != (n_rows,):
         raise ValueError(
             f"weights for '{plate.name}' must have one entry per row, shape ({n_rows},), not "

@@ -123,6 +123,11 @@ class Group:
 
 def group_likelihoods(model: pm.Model, batch_size: int | None) -> list[Group]:
     """Observed variables to subsample, those with the same rows together."""
+    if not model.observed_RVs:
+        raise ValueError(
+            "The model has no observed variable, so there is nothing to subsample. Data that enter "
+            "through a Potential are not rows to draw from: declare them with observed=..."
+        )
     groups: dict[object, Group] = {}
     for rv in model.observed_RVs:
         value = model.rvs_to_values[rv]
@@ -175,8 +180,14 @@ def _minibatch_leaves(rv, value, nodes) -> tuple[Variable, dict[Variable, Variab
             f"The data of observed variable '{rv.name}' have different numbers of rows: "
             f"{', '.join(map(str, lengths))}. Give pm.Minibatch arrays of equal length."
         )
+    _refuse_no_rows(rv, lengths[0])
     _check_total_size(rv, lengths[0])
     return rngs.pop(), leaves
+
+
+def _refuse_no_rows(rv: TensorVariable, n_rows: int) -> None:
+    if n_rows == 0:
+        raise ValueError(f"Observed variable '{rv.name}' has no rows.")
 
 
 def _total_size(rv: TensorVariable) -> list[int | None]:
@@ -223,6 +234,7 @@ def _plain_leaves(model, rv, value, batch_size: int | None) -> dict[Variable, Va
     if batch_size is None or value.ndim == 0:
         return {}
     n_rows = int(np.shape(value_of(value))[0])
+    _refuse_no_rows(rv, n_rows)
     if n_rows < batch_size:
         return {}
     graph = ancestors([rv, value], blockers=model.free_RVs)

@@ -41,6 +41,13 @@ def around(center: Center, rng: np.random.Generator) -> np.ndarray:
     return center.theta + (z * factor if factor.ndim == 1 else z @ factor.T)
 
 
+def fixed_center(method: Method) -> Method:
+    """The method, with a control variate at a fixed center in place of one that moves."""
+    if method.estimator in (SAGA, SAGA_BLOCKS) or method.refresh > 0:
+        return replace(method, estimator=CONTROL_VARIATE, refresh=0)
+    return method
+
+
 def gradient_noise(
     problem: Problem,
     method: Method,
@@ -52,8 +59,9 @@ def gradient_noise(
 
     Two independent estimates at the same point differ by noise alone: V = E[(ĝ₁−ĝ₂)(ĝ₁−ĝ₂)ᵀ]/2.
     """
-    moving = method.estimator in (SAGA, SAGA_BLOCKS) or method.refresh > 0
-    chain = Chain(problem, replace(method, estimator=CONTROL_VARIATE) if moving else method)
+    stand_in = fixed_center(method)
+    moving = stand_in is not method
+    chain = Chain(problem, stand_in)
     points = draws[np.linspace(0, len(draws) - 1, pairs(problem.size)).astype(int)]
     differences = chain.pair_differences(points, rng)
     # Reference points of SAGA and SVRG are spread like the chain itself: twice the variance of a
@@ -88,4 +96,5 @@ def unexplained(x: np.ndarray, g: np.ndarray) -> np.ndarray:
 
 def worst(noise: np.ndarray) -> float:
     """The noise variance in the worst whitened direction."""
-    return float(noise.max() if noise.ndim == 1 else np.linalg.eigvalsh(noise)[-1])
+    largest = noise.max() if noise.ndim == 1 else np.linalg.eigvalsh(noise)[-1]
+    return max(float(largest), 1e-12)  # none at all where a minibatch is all there is

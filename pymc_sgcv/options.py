@@ -7,8 +7,11 @@ import inspect
 
 import numpy as np
 import pymc as pm
+from pytensor.graph.traversal import ancestors
 
 from pymc_sgcv.dynamics import INTEGRATORS
+from pymc_sgcv.errors import warn
+from pymc_sgcv.model import Target
 from pymc_sgcv.schedules import check_step_size
 from pymc_sgcv.weights import PREFERENTIAL
 
@@ -77,6 +80,21 @@ def refuse_sharing(name: str, model: pm.Model, values: list) -> None:
         )
 
 
+def warn_about_minibatches_of_others(name: str, target: Target) -> None:
+    """Say that another step method sees one random minibatch where it needs all the rows."""
+    for plate in target.plates:
+        seen = set(ancestors([plate.loglike]))
+        touched = [target.model.values_to_rvs[v].name for v in target.others if v in seen]
+        if plate.minibatched and touched:
+            warn(
+                f"{name} leaves {', '.join(map(repr, touched))} to another step method, which sees "
+                f"the pm.Minibatch of '{plate.name}': a likelihood of other random rows each time, "
+                "and a wrong posterior. Declare the model on the full data, without pm.Minibatch "
+                f"and total_size, and pass batch_size to {name}. Only where this package's own "
+                "step methods sample those variables too can this be ignored."
+            )
+
+
 def value_variables(model: pm.Model, vars) -> list:
     """Value variables of what the user named, all of them by default."""
     if vars is None:
@@ -85,11 +103,15 @@ def value_variables(model: pm.Model, vars) -> list:
     by_name |= {value.name: value for value in model.value_vars}
     found = []
     for variable in vars if isinstance(vars, list | tuple) else [vars]:
-        name = variable if isinstance(variable, str) else variable.name
+        name = variable if isinstance(variable, str) else getattr(variable, "name", None)
+        if name is None:
+            raise TypeError(f"vars must hold variables of the model or their names: {variable!r}.")
         value = by_name.get(name)
         if value is None or not (isinstance(variable, str) or _belongs(model, variable)):
             known = ", ".join(f"'{rv.name}'" for rv in model.free_RVs)
             raise ValueError(f"vars names '{name}', but the model's free variables are {known}.")
+        if value in found:
+            raise ValueError(f"vars names '{name}' twice.")
         found.append(value)
     return found
 

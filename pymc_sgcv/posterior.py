@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 
 import numpy as np
@@ -12,9 +12,13 @@ import pytensor
 import xarray as xr
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants
 from pymc.util import get_default_varnames
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
+from pymc_sgcv.arguments import names_in
+from pymc_sgcv.graph import value_of
 from pymc_sgcv.model import Target
 from pymc_sgcv.start import PYTHON
 
@@ -24,7 +28,7 @@ def check_names(model: pm.Model, var_names: str | Sequence[str] | None) -> list[
     known = [v.name for v in get_default_varnames(model.unobserved_RVs, include_transformed=False)]
     if var_names is None:
         return known
-    wanted = {var_names} if isinstance(var_names, str) else set(var_names)
+    wanted = set(names_in("var_names", var_names))
     unknown = sorted(wanted - set(known))
     if unknown:
         raise ValueError(f"var_names holds {unknown}, but the model's variables are {known}.")
@@ -106,11 +110,25 @@ def named_dataset(
         arrays[name] = ((*lead, *named), value)
         for dim, length in zip((*lead, *named), value.shape, strict=True):
             labels = coords.get(dim)
-            used[dim] = labels if labels is not None and len(labels) == length else range(length)
-    return xr.Dataset(arrays, coords={dim: list(labels) for dim, labels in used.items()})
+            fits = labels is not None and len(labels) == length
+            used[dim] = list(labels) if fits else np.arange(length)
+    return xr.Dataset(arrays, coords=used)
 
 
 def constant_data(model: pm.Model) -> xr.Dataset:
     """The model's data containers, as ``pm.sample`` stores them."""
-    values = {name: np.asarray(value) for name, value in find_constants(model).items()}
-    return named_dataset(model, values, lead=())
+    return _data(model, find_constants(model))
+
+
+def observed_data(model: pm.Model) -> xr.Dataset:
+    """What was observed, as ``pm.sample`` stores it: not where it is minibatched."""
+    whole = [
+        rv
+        for rv in model.observed_RVs
+        if isinstance(model.rvs_to_values[rv], Constant | SharedVariable)
+    ]
+    return _data(model, {rv.name: value_of(model.rvs_to_values[rv]) for rv in whole})
+
+
+def _data(model: pm.Model, values: Mapping[str, np.ndarray]) -> xr.Dataset:
+    return named_dataset(model, {name: np.asarray(v) for name, v in values.items()}, lead=())

@@ -15,6 +15,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_sgcv.arguments import names_in
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.idata import to_idata_groups
 from pymc_sgcv.model import Target
@@ -30,7 +31,7 @@ def check_gradients(model: pm.Model, gradients: bool | str | Sequence[str]) -> b
     """Whether, or of which free variables, gradients are stored."""
     if isinstance(gradients, bool | np.bool_):
         return bool(gradients)
-    names = [gradients] if isinstance(gradients, str) else list(gradients)
+    names = names_in("gradients", gradients)
     known = [rv.name for rv in model.free_RVs]
     if unknown := [name for name in names if name not in known]:
         raise ValueError(

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 import pymc as pm
 from pymc.initial_point import make_initial_point_fns_per_chain
-from pymc.util import get_random_generator
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -25,10 +24,11 @@ from rich.progress import (
 
 from pymc_sgcv import _arviz
 from pymc_sgcv._arviz import Container
+from pymc_sgcv.arguments import check_mapping, given_generator, given_model
 from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.chain import Chain
 from pymc_sgcv.diagnostics import warn_about
-from pymc_sgcv.posterior import check_names, constant_data
+from pymc_sgcv.posterior import check_names, constant_data, observed_data
 from pymc_sgcv.recording import Record, check_gradients
 from pymc_sgcv.schedules import step_sizes
 from pymc_sgcv.step import StochasticGradientStep
@@ -107,14 +107,15 @@ def sample(
     >>> with model:  # doctest: +SKIP
     ...     idata = sg.sample(2000, random_seed=1)
     """
-    model = pm.modelcontext(model)
+    model = given_model(model)
     names, gradients = check_names(model, var_names), check_gradients(model, gradients)
     _check_counts(draws=draws, tune=tune, chains=chains, cores=cores)
+    _check_initvals(model, initvals)
     cores = cores or min(4, os.cpu_count() or 1)
     chains = chains or max(2, cores)
     step = _checked_step(step, model, progressbar)
     tune = step.default_tune_steps if tune is None else tune
-    rngs = get_random_generator(random_seed).spawn(chains)
+    rngs = given_generator("random_seed", random_seed).spawn(chains)
     seeds = [rng.integers(2**30) for rng in rngs]  # as pm.sample does, for the same draws
     step.refresh()
     center = step.plan.fixed_center
@@ -142,8 +143,21 @@ def sample(
 def _check_counts(**counts) -> None:
     for name, value in counts.items():
         least = 0 if name == "tune" else 1
-        if value is not None and (not isinstance(value, int | np.integer) or value < least):
+        if value is None and name != "draws":
+            continue
+        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not whole or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+
+
+def _check_initvals(model: pm.Model, initvals) -> None:
+    known = {rv.name for rv in model.free_RVs} | {v.name for v in model.value_vars}
+    several = initvals if isinstance(initvals, list | tuple) else [initvals]
+    for one in several:
+        check_mapping("initvals", one, "values by variable name")
+        names = {getattr(key, "name", key) for key in one or ()}
+        if unknown := sorted(map(str, names - known)):
+            raise ValueError(f"initvals names {unknown}, but the model's are {sorted(known)}.")
 
 
 def _checked_step(step, model: pm.Model, progressbar: bool) -> StochasticGradientStep:
@@ -163,6 +177,8 @@ def _checked_step(step, model: pm.Model, progressbar: bool) -> StochasticGradien
 
 def _initial_points(step: StochasticGradientStep, initvals, seeds: Sequence[int]) -> list:
     if step.plan.center is not None:
+        if initvals is not None:
+            _log.warning("initvals are not used: chains start around the center.")
         return [{} for _ in seeds]
     functions = make_initial_point_fns_per_chain(
         model=step.model, overrides=initvals, jitter_rvs=set(), chains=len(seeds)
@@ -262,6 +278,7 @@ def _package(step, runs, record: Record, tune: int, seconds: float) -> Container
     attrs = {**_attributes(step, tune, seconds), **record.distance()}
     groups["posterior"].attrs.update(attrs)
     groups["sample_stats"].attrs.update(attrs)
+    groups["observed_data"] = observed_data(step.model)
     groups["constant_data"] = constant_data(step.model)
     return _arviz.new_container(groups)
 

@@ -24,11 +24,12 @@ class PolynomialDecay:
     gamma: float
 
     def __post_init__(self):
-        if not (self.a > 0 and self.b > 0 and self.gamma >= 0):
-            raise ValueError(
-                f"PolynomialDecay needs a > 0, b > 0 and gamma >= 0, not "
-                f"{self.a, self.b, self.gamma}."
-            )
+        numbers = self.a, self.b, self.gamma
+        real = all(isinstance(x, int | float | np.number) for x in numbers)
+        if not (
+            real and self.a > 0 and self.b > 0 and self.gamma >= 0 and np.isfinite(numbers).all()
+        ):
+            raise ValueError(f"PolynomialDecay needs a > 0, b > 0 and gamma >= 0, not {numbers}.")
 
     def __call__(self, k):
         """The step size of iteration k (a number or an array)."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.center import Center, center_at, center_near, given_center
-from pymc_sgcv.chain import Method
-from pymc_sgcv.errors import warn
+from pymc_sgcv.chain import Chain, Divergence, Method
+from pymc_sgcv.errors import SGCVWarning, warn
 from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
 from pymc_sgcv.modes import highest_center
-from pymc_sgcv.noise import around, control_variate, gradient_noise
+from pymc_sgcv.noise import around, control_variate, fixed_center, gradient_noise
 from pymc_sgcv.pilot import pilot, stretch
 from pymc_sgcv.plan import Plan, Settings
 from pymc_sgcv.problem import Problem
@@ -37,6 +39,9 @@ _BATCHES = 50, 20_000
 """The automatic batch size lies between these."""
 _BESIDE_OTHERS = 0.1
 """The longest step where other step methods sample some of the variables."""
+_CAUTIOUS = 0.2
+"""The longest step that is tried where a longer one did not go well."""
+_TRIALS, _TRIAL_LENGTH, _SHORTENINGS = 4, 100, 3
 _MUCH_SHORTER = 0.4
 """A gain in the step that pays for the gathering of weighted rows, which doubles the cost."""
 
@@ -49,12 +54,15 @@ def make_plan(
     center: Center | Mapping | None,
     rng: np.random.Generator,
 ) -> Plan:
-    """Decide everything that all chains share; `name` is the step method's, for the log if any."""
+    """Decide everything that all chains share.
+
+    `name` is the step method's, for the log; without one, nothing is logged and nothing warned of.
+    """
     began = time.perf_counter()
     if estimator in (SAGA, SAGA_BLOCKS):
         _refuse_large_tables(problem, estimator, settings)
     given = _given_factor(problem, settings.preconditioner)
-    with one_blas_thread():
+    with one_blas_thread(), nullcontext() if name else _nothing_said():
         if _needs_center(estimator, settings, center):
             center = _resolve_center(problem, center, settings, rng)
         else:
@@ -64,6 +72,13 @@ def make_plan(
     if name is not None:
         _log.info("%s: %s", name, plan.summary())
     return plan
+
+
+@contextmanager
+def _nothing_said() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SGCVWarning)
+        yield
 
 
 def _needs_center(estimator: int, settings: Settings, center) -> bool:
@@ -96,7 +111,7 @@ def _decide(problem, estimator, settings, center, given, rng) -> Plan:
         longest /= stretch(problem, center, factor, rng)
         same = estimator == CONTROL_VARIATE and not method.refresh and factor is center.factor
         tuner = _Tuner(problem, method, settings, draws, longest, rng)
-        tuning = tuner.tune(noise if same else None)
+        tuning = tuner.tune(noise if same else None, center)
         method = replace(method, factor=tuning.factor, kept=tuning.kept)
         _warn_if_too_noisy(problem, estimator, tuning, settings)
     if settings.refresh == 0:  # as many rows for the full gradient as for minibatches in between
@@ -134,8 +149,12 @@ class _Tuner:
             return uniform
         return preferred
 
-    def tune(self, noise: np.ndarray | None) -> Tuning:
-        """The batch size, if it is ours to choose, and the step size; `noise` may be known."""
+    def tune(self, noise: np.ndarray | None, center: Center) -> Tuning:
+        """The batch size, if it is ours to choose, and the step size; `noise` may be known.
+
+        What the set-up knows of the posterior's shape it knows from the draws of a pilot. So the
+        step is tried out from where chains will start, and shortened if that does not go well.
+        """
         s = self.settings
         noise = self._noise() if noise is None else noise
         if self.problem.chooses_batch and self.method.estimator in (STANDARD, CONTROL_VARIATE):
@@ -143,7 +162,26 @@ class _Tuner:
             share = affordable_noise(noise, factor, s.target_bias, s.motion, self.longest)
             _resize(self.problem, share)
             noise = self._noise()
-        return self._choose(noise)
+        tuner, tuning = self, self._choose(noise)
+        for _ in range(_SHORTENINGS):
+            if tuner._goes_well(tuning, center):
+                break
+            tuner = replace(tuner, longest=min(_CAUTIOUS, tuning.step_size / 4))
+            tuning = tuner._choose(noise)
+        return tuning
+
+    def _goes_well(self, tuning: Tuning, center: Center) -> bool:
+        """Whether a few short chains stay finite."""
+        method = replace(self.method, factor=tuning.factor, kept=tuning.kept)
+        chain = Chain(self.problem, fixed_center(method))
+        last = np.empty((2, 1, self.problem.size))
+        try:
+            for start in around(center, self.rng)[:_TRIALS]:
+                chain.start(start, self.rng)
+                chain.run(np.full(_TRIAL_LENGTH, tuning.step_size), _TRIAL_LENGTH, *last)
+        except Divergence:
+            return False
+        return True
 
     def _noise(self) -> np.ndarray:
         return gradient_noise(self.problem, self.method, self.draws, self.method.factor, self.rng)
@@ -187,7 +225,14 @@ def _resolve_center(problem: Problem, center, settings: Settings, rng) -> Center
     if center is None:
         found = center_near(problem, _start(problem), rng, progressbar=settings.progressbar)
         return highest_center(problem, found, rng)
-    return _UserCenter(**vars(given_center(problem, center)))
+    center = given_center(problem, center)
+    if not center.converged:
+        warn(
+            f"The given center is {center.distance:.3g} posterior standard deviations (Newton "
+            f"decrement, {problem.size} parameters) from the mode: gradients will be noisy, steps "
+            "short, draws costly. Take one from find_center, or leave center out."
+        )
+    return _UserCenter(**vars(center))
 
 
 def _start(problem: Problem) -> np.ndarray:
@@ -260,7 +305,8 @@ def _refuse_large_tables(problem: Problem, estimator: int, settings: Settings) -
     per_block = sum(-(-rows.n_rows // rows.batch_size) for rows in problem.rows) * each
     size = per_row if estimator == SAGA else per_block
     if size > settings.memory_limit:
-        other = f'table="blocks" ({_bytes(per_block)})' if estimator == SAGA else "SGLDCV"
+        fits = estimator == SAGA and per_block <= settings.memory_limit
+        other = f'table="blocks" ({_bytes(per_block)})' if fits else "SGLDCV"
         raise ValueError(
             f"SAGA's table would take {_bytes(size)} per chain, more than memory_limit="
             f"{_bytes(settings.memory_limit)}. Use {other}, or raise memory_limit."

@@ -14,6 +14,7 @@ from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator
 
+from pymc_sgcv.arguments import check_mapping, given_generator, given_model
 from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.chain import Chain
 from pymc_sgcv.gradients import STANDARD
@@ -24,6 +25,7 @@ from pymc_sgcv.options import (
     refuse_sharing,
     subsampling_of,
     value_variables,
+    warn_about_minibatches_of_others,
 )
 from pymc_sgcv.plan import Plan, Settings
 from pymc_sgcv.problem import Problem
@@ -101,19 +103,22 @@ class StochasticGradientStep(BlockedStep):
             progressbar=progressbar,
             **{"weights": None, **further},
         )
-        self.model = pm.modelcontext(model)
+        check_mapping("compile_kwargs", compile_kwargs, "arguments of pytensor.function")
+        self.model = given_model(model)
         self.vars = value_variables(self.model, vars)
         if not self.shares_model:
             refuse_sharing(type(self).__name__, self.model, self.vars)
-        self.rng = get_random_generator(rng if rng is not None else 0)
+        self.rng = given_generator("rng", 0 if rng is None else rng)
         self._seed = int(self.rng.integers(2**62))  # of the set-up: the same for every chain
         self._compile_kwargs = compile_kwargs
         self._center = _center
         self._problem: Problem | None = None
         self._chain: Chain | None = None
         self._build_problem()
+        warn_about_minibatches_of_others(type(self).__name__, self._problem.target)
         self.moving, self.started = {}, False
         self.ahead, self.handed, self._n_ahead = [], 0, 1
+        self._moved_to = self.moving  # where the chain stands, unless a state was restored
         self._beside: int | None = 0  # draws beside other steps; None when tuning is over
         self.plan: Plan | None = self._make_plan()
         self._first_plan = self.plan
@@ -232,7 +237,7 @@ class StochasticGradientStep(BlockedStep):
         Nothing that ``pm.sample`` hands over changes the chain, so draws are made ahead in one call
         of compiled code and handed out one by one; with other step methods, one at a time.
         """
-        if not self.started or self._chain is None:
+        if not self.started or self._chain is None or self.moving is not self._moved_to:
             self._begin_or_resume(point)
         if self.shared:
             self._run_beside_others(point)
@@ -265,7 +270,7 @@ class StochasticGradientStep(BlockedStep):
         self._run(1, self.plan.thin)
         with one_blas_thread():
             gradient = self._chain.estimate()
-        self.moving = self._chain.state()
+        self.moving = self._moved_to = self._chain.state()
         self.ahead = [(self.moving["points"][0], gradient, self.ahead[0][2])]
 
     def _run(self, n: int, thin: int) -> None:
@@ -276,7 +281,7 @@ class StochasticGradientStep(BlockedStep):
             chain.run(steps, thin, draws, gradients)
         self.ahead = list(zip(draws, gradients, steps[thin - 1 :: thin], strict=True))
         self.handed = 0
-        self.moving = chain.state()
+        self.moving = self._moved_to = chain.state()
 
     def _begin_or_resume(self, point) -> None:
         self.refresh()
@@ -286,11 +291,13 @@ class StochasticGradientStep(BlockedStep):
             self._chain = self.make_chain()
         if self.started:
             self._chain.resume(self.moving)
+            self._moved_to = self.moving
             return
         if self.shared:
             self._chain.set_others(point)
         self.begin(self._chain, point, self.rng)
         self.ahead, self.handed, self.started = [], 0, True
+        self._moved_to = self.moving
 
     def _report(self, point, draw: np.ndarray, gradient: np.ndarray, h: float):
         target = self.problem.target

@@ -80,8 +80,8 @@ class SGLDCV(ControlVariate, StochasticGradientStep):
     Parameters
     ----------
     center
-        A `Center` from `find_center`, or values by variable name on the model's own scale. Found
-        automatically if None.
+        A `Center` from `find_center`, or values by variable name on the model's own scale, those
+        left out at the initial point. Found automatically if None.
     vars, step_size, batch_size, subsampling, integrator, preconditioner, weights, thin, target_bias
         As for `SGLD`.
     model, rng, compile_kwargs, progressbar

@@ -19,6 +19,7 @@ import xarray as xr
 
 from pymc_sgcv import _arviz
 from pymc_sgcv._arviz import Container, get_group, group_names, with_groups
+from pymc_sgcv.arguments import check_mapping
 from pymc_sgcv.idata import (
     flat_draws,
     gradient_groups,
@@ -186,8 +187,11 @@ def _check_options(order: int, method: str) -> None:
 
 def _call(functions: Mapping[str, Callable], draws: xr.Dataset) -> dict[str, xr.DataArray]:
     """Values of the user's functions, after a check that there is one for every draw."""
+    check_mapping("functions", functions, "functions by name")
     values = {}
     for name, function in functions.items():
+        if not callable(function):
+            raise TypeError(f"The function '{name}' cannot be called: {function!r}.")
         if name in draws:
             raise ValueError(f"A function is named '{name}' like a variable: rename the function.")
         value = function(draws)
@@ -200,6 +204,8 @@ def _call(functions: Mapping[str, Callable], draws: xr.Dataset) -> dict[str, xr.
                 "but it must return a DataArray with one value for every 'chain' and 'draw'. Let "
                 "it work on the draws and leave their mean to zv."
             )
+        if np.iscomplexobj(value):
+            raise TypeError(f"The function '{name}' returned complex numbers: take a real part.")
         values[name] = value
     return values
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pymc as pm
 
+from pymc_sgcv.arguments import given_model
 from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.center import Center, center_near, given_center
 from pymc_sgcv.problem import Problem
@@ -126,7 +127,7 @@ def constants(
     check_count(rows=rows)
     check_count(least=0, draws=draws)
     rng = np.random.default_rng(random_seed)
-    problem = Problem(pm.modelcontext(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
+    problem = Problem(given_model(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
     if center is None:
         found = center_near(problem, problem.target.flatten(problem.target.start), rng)
     else:

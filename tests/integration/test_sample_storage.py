@@ -80,6 +80,27 @@ def assert_part_of(idata, whole):
             assert idata[group][name].dims == whole[group][name].dims
 
 
+# Beside the draws
+
+
+@pytest.mark.parametrize("container", [False, True], ids=["array", "pm.Data"])
+def test_observations_are_stored_as_pm_sample_stores_them(container):
+    y = np.linspace(-1.0, 2.0, 50)
+    with pm.Model(coords={"row": np.arange(50) + 7}):
+        observed = pm.Data("data", y, dims="row") if container else y
+        pm.Normal("y", pm.Normal("mu"), 1, observed=observed, dims="row")
+        step = sg.SGLDCV(progressbar=False)
+        how = {"step": step, "chains": 1, "cores": 1, "random_seed": 1, "progressbar": False}
+        ours = sg.sample(5, tune=0, compute_convergence_checks=False, **how)
+        theirs = pm.sample(5, tune=0, compute_convergence_checks=False, **how)
+    assert ours["observed_data"]["y"].identical(theirs["observed_data"]["y"])
+    np.testing.assert_array_equal(ours["observed_data"]["row"], np.arange(50) + 7)
+
+
+def test_minibatched_observations_are_not_stored(whole):
+    assert "observed_data" not in _arviz.group_names(whole)
+
+
 # Without var_names
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SGLD beside another step method, on models whose joint posterior is known by enumeration."""
 
+import warnings
 from itertools import product
 
 import numpy as np
@@ -176,6 +177,39 @@ def test_two_sgld_steps_share_a_model(halves):
         assert abs(draws.std() / sd[i] - 1) < 0.1
     groups = sg.gradient_groups(idata)
     assert set(groups["gradient"].data_vars) == {"a", "b"}
+
+
+def minibatched(prior_only: bool):
+    """`scale` is of the likelihood, or of the prior of mu alone."""
+    with pm.Model() as model:
+        y = pm.Minibatch(Y, batch_size=5)
+        scale = pm.HalfNormal("scale", 1)
+        mu = pm.Normal("mu", 0, scale if prior_only else 1)
+        pm.Normal("y", mu, 1.0 if prior_only else scale, observed=y, total_size=N)
+    return model
+
+
+def test_another_step_on_a_minibatched_likelihood_is_warned_about():
+    """It would see the likelihood of other random rows each time."""
+    with minibatched(prior_only=False), pytest.warns(sg.SGCVWarning) as caught:
+        sg.SGLD(vars=["mu"], step_size=STEP, preconditioner=None, progressbar=False)
+    message = str(caught[0].message)
+    assert all(part in message for part in ("'scale'", "'y'", "pm.Minibatch", "batch_size"))
+
+
+def test_another_step_that_the_minibatch_does_not_reach_is_fine():
+    with minibatched(prior_only=True), warnings.catch_warnings():
+        warnings.simplefilter("error", sg.SGCVWarning)
+        sg.SGLD(vars=["mu"], step_size=STEP, preconditioner=None, progressbar=False)
+
+
+def test_settling_says_nothing_again(wide):
+    """What the set-up warns of it has said once, when the step was made."""
+    with pytest.warns(sg.SGCVWarning):
+        _, run = wide_sampler(wide, 5, 20, batch_size=5, target_bias=1e-4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", sg.SGCVWarning)
+        run(cores=1)
 
 
 SPREAD = np.random.default_rng(3).normal(1.0, 0.5, 2000)

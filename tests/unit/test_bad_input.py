@@ -245,7 +245,61 @@ def test_a_batch_size_that_is_no_number_is_refused(size, minibatched):
 def test_a_model_without_observations_is_refused():
     with pm.Model() as model:
         pm.Normal("beta")
-    assert_says(refusal(sg.SGLDCV, model, batch_size=3), "observed")
+    for arguments in ({}, {"batch_size": 3}):
+        message = refusal(sg.SGLDCV, model, **arguments)
+        assert_says(message, "no observed variable", "observed=")
+        assert "batch_size" not in message
+
+
+@pytest.mark.parametrize("way", ["minibatched", "plain"])
+def test_observations_without_a_row_are_refused(way):
+    with pm.Model() as model:
+        y, size = np.empty(0), {}
+        if way == "minibatched":
+            y, size = pm.Minibatch(y, batch_size=1), {"total_size": 1}
+        pm.Normal("y", pm.Normal("mu"), 1, observed=y, **size)
+    assert_says(refusal(sg.SGLDCV, model), "'y'", "no rows")
+
+
+def test_a_single_row_is_enough():
+    with pm.Model():
+        pm.Normal("y", pm.Normal("mu"), 1, observed=np.ones(1))
+        assert sg.SGLDCV(progressbar=False).plan.layout.batch_sizes == (1,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"vars": ["beta", "beta"]}, ("vars", "'beta'", "twice")),
+        ({"vars": 3}, ("vars", "names", "3")),
+        ({"compile_kwargs": 3}, ("compile_kwargs", "dict", "int")),
+        ({"rng": "seed"}, ("rng", "Generator", "'seed'")),
+        ({"rng": -3}, ("rng", "Generator", "-3")),
+        ({"weights": ["a"] * N}, ("weights", "'y'", "numbers")),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused(arguments, says, minibatched):
+    assert_says(refusal(sg.SGLD, minibatched, (TypeError, ValueError), **arguments), *says)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"draws": None}, ("draws", "whole number", "None")),
+        ({"draws": True}, ("draws", "whole number", "True")),
+        ({"var_names": 3}, ("var_names", "names", "3")),
+        ({"gradients": 3}, ("gradients", "names", "3")),
+        ({"model": 3}, ("model", "pm.Model", "int")),
+        ({"initvals": 3}, ("initvals", "dict", "int")),
+        ({"initvals": {"gamma": 1.0}}, ("initvals", "'gamma'", "'beta'")),
+        ({"initvals": [{"beta": 1.0}, {"gamma": 1.0}]}, ("initvals", "'gamma'", "'beta'")),
+        ({"random_seed": "seed"}, ("random_seed", "Generator", "'seed'")),
+    ],
+)
+def test_sample_refuses_arguments_of_the_wrong_kind(arguments, says, minibatched):
+    with pytest.raises((TypeError, ValueError)) as caught, minibatched:
+        sg.sample(**{"draws": 5, "progressbar": False, **arguments})
+    assert_says(str(caught.value), *says)
 
 
 # Data
@@ -431,7 +485,10 @@ def test_a_schedule_that_gives_no_number_is_refused(schedule, minibatched):
     assert_says(message, "schedule", "iteration 0", "positive")
 
 
-@pytest.mark.parametrize("numbers", [(0, 1, 0.5), (1, 0, 0.5), (1, 1, -1), (np.nan, 1, 0.5)])
+@pytest.mark.parametrize(
+    "numbers",
+    [(0, 1, 0.5), (1, 0, 0.5), (1, 1, -1), (np.nan, 1, 0.5), (1, np.inf, 1), (None, 1, 1)],
+)
 def test_a_polynomial_decay_that_does_not_decay_is_refused(numbers):
     with pytest.raises(ValueError, match="a > 0, b > 0 and gamma >= 0"):
         sg.PolynomialDecay(*numbers)
@@ -509,6 +566,12 @@ def test_a_table_of_rows_above_the_limit_names_the_table_of_blocks(minibatched):
     assert_says(message, "640 B per chain", "memory_limit", 'table="blocks" (80 B)')
 
 
+def test_a_table_of_rows_names_sgldcv_where_blocks_are_above_the_limit_too(minibatched):
+    message = refusal(sg.SAGA, minibatched, memory_limit=50)
+    assert_says(message, "640 B per chain", "memory_limit", "SGLDCV")
+    assert "blocks" not in message
+
+
 def test_a_table_of_blocks_above_the_limit_names_sgldcv(minibatched):
     message = refusal(sg.SAGA, minibatched, table="blocks", memory_limit=50)
     assert_says(message, "80 B per chain", "memory_limit", "SGLDCV")
@@ -580,6 +643,15 @@ def test_a_center_outside_the_support_is_refused(value, transformed):
     assert_says(message, "center", "outside the support", "s_log__")
 
 
+def test_an_empty_center_is_refused(minibatched):
+    assert_says(refusal(sg.SGLDCV, minibatched, center={}), "center is empty", "'beta'")
+
+
+def test_a_center_of_words_is_refused(minibatched):
+    message = refusal(sg.SGLDCV, minibatched, TypeError, center={"beta": "middle"})
+    assert_says(message, "center", "'beta'", "no number", "'middle'")
+
+
 @pytest.mark.parametrize("center", [np.zeros(2), "mode", 3])
 def test_a_center_that_is_none_is_refused(center, minibatched):
     message = refusal(sg.SGLDCV, minibatched, (TypeError, ValueError), center=center)
@@ -627,6 +699,18 @@ def test_find_center_refuses_an_unknown_method(minibatched):
 def test_find_center_refuses_to_start_at_unknown_variables(minibatched):
     message = center_refusal(minibatched, start={"gamma": 0.0})
     assert_says(message, "start", "'gamma'", "'beta'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [({"start": 3}, ("start", "dict", "int")), ({"random_seed": "x"}, ("random_seed", "'x'"))],
+)
+def test_find_center_refuses_arguments_of_the_wrong_kind(arguments, says, minibatched):
+    assert_says(center_refusal(minibatched, TypeError, **arguments), *says)
+
+
+def test_find_center_refuses_what_is_no_model():
+    assert_says(center_refusal(3, TypeError), "model", "pm.Model", "int")
 
 
 @pytest.mark.parametrize("step_size", [0, -1.0, np.nan, "long"])

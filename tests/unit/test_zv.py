@@ -522,10 +522,14 @@ def test_values_that_are_not_finite(value):
         ({"functions": {"m": lambda p: p.beta[:, :10]}}, "'m' returned DataArray.*every"),
         ({"functions": {"m": lambda p: 1.0}}, "'m' returned float.*DataArray"),
         ({"functions": {"beta": lambda p: p.beta}}, "'beta' like a variable"),
+        ({"functions": {"m": lambda p: p.beta * 1j}}, "'m' returned complex numbers"),
+        ({"functions": {"m": 3}}, "'m' cannot be called: 3"),
+        ({"functions": [np.exp]}, "functions must be a dict of functions by name, not list"),
+        ({"var_names": 3}, "var_names must be a name or a list of names, not 3"),
     ],
 )
 def test_options_that_make_no_sense(kwargs, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         zv(gaussian(), **kwargs)
 
 
