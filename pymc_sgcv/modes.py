@@ -60,10 +60,13 @@ def highest_center(problem: Problem, center: Center, rng: np.random.Generator) -
 
 
 def _starts(problem: Problem, center: Center, rng: np.random.Generator) -> list[np.ndarray]:
-    """Two random starts, and the mirror image of the center: signs are the commonest symmetry."""
+    """Two random starts, and mirror images of the center: signs are the commonest symmetry.
+
+    About the initial point and about zero: the user may have put the former into one of the modes.
+    """
     usual = problem.target.flatten(problem.target.start)
-    moves = rng.uniform(-_SPREAD, _SPREAD, (2, problem.size))
-    return [2 * usual - center.theta, *(usual + moves)]
+    mirrored = [2 * usual - center.theta] + ([-center.theta] if usual.any() else [])
+    return [*mirrored, *(usual + rng.uniform(-_SPREAD, _SPREAD, (2, problem.size)))]
 
 
 def _search(problem: Problem, center: Center, start: np.ndarray, rng) -> Center | None:

@@ -34,10 +34,10 @@ def control_variate(center: Center) -> Method:
     )
 
 
-def around(center: Center, rng: np.random.Generator) -> np.ndarray:
-    """Draws of the Gaussian that the center stands for, enough to measure the noise at."""
+def around(center: Center, rng: np.random.Generator, count: int | None = None) -> np.ndarray:
+    """Draws of the Gaussian that the center stands for; by default enough to measure the noise."""
     d, factor = len(center.theta), center.factor
-    z = rng.standard_normal((pairs(d), d))
+    z = rng.standard_normal((count or pairs(d), d))
     return center.theta + (z * factor if factor.ndim == 1 else z @ factor.T)
 
 

@@ -263,6 +263,10 @@ def test_a_schedule_gives_every_iteration_its_step_size(model):
     recorded = draws_of(sample(step, 20, tune=5), "step_size", "sample_stats")
     np.testing.assert_allclose(recorded[0], [schedule(2 * k + 1) for k in range(5, 25)], rtol=1e-12)
     np.testing.assert_array_equal(recorded[0], recorded[1])
+    with model:
+        ours = sg.sample(20, tune=5, step=step, chains=2, random_seed=3, progressbar=False,
+                         compute_convergence_checks=False)  # fmt: skip
+    np.testing.assert_array_equal(draws_of(ours, "step_size", "sample_stats"), recorded)
 
 
 def test_a_schedule_that_goes_wrong_later_says_when(model):

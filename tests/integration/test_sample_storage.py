@@ -295,21 +295,22 @@ def test_running_moments_are_those_of_all_draws():
     np.testing.assert_allclose(moments.squares / moments.count, x.var(0), rtol=1e-8)
 
 
-def test_an_interruption_keeps_the_chains_that_have_draws(step, monkeypatch, caplog):
+@pytest.mark.parametrize("chain", [0, CHAINS - 1])
+def test_an_interruption_keeps_the_chains_that_have_draws(chain, step, monkeypatch, caplog):
     work = sampling._Run.work
 
-    def first_only(run, stop):
-        if run.number == 0:
+    def only_one(run, stop):
+        if run.number == chain:
             work(run, stop)
 
     whole = sample(step)
     with monkeypatch.context() as patched, caplog.at_level("WARNING", logger="pymc.sgcv"):
-        patched.setattr(sampling._Run, "work", first_only)
+        patched.setattr(sampling._Run, "work", only_one)
         left = sample(step)
     assert f"{CHAINS - 1} of {CHAINS} chains had no draws" in caplog.text
     for group in ("posterior", "unconstrained_posterior", "gradient"):
         for name in left[group].data_vars:
-            np.testing.assert_array_equal(left[group][name], whole[group][name][:1])
+            np.testing.assert_array_equal(left[group][name], whole[group][name][[chain]])
 
 
 def test_draws_that_two_groups_share_cannot_be_changed_in_place(step):

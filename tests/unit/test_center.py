@@ -9,6 +9,7 @@ from pytensor.compile.mode import Mode
 from pymc_sgcv.center import center_at, center_near, find_center, unconstrained
 from pymc_sgcv.model import read_model
 from pymc_sgcv.problem import Problem
+from pymc_sgcv.step_methods import SGLDCV
 from tests.models import build
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
@@ -113,6 +114,22 @@ def test_find_center_takes_the_model_from_the_context():
 def test_find_center_works_on_a_plain_model():
     center = find_center(regression(False), batch_size=40, random_seed=1, progressbar=False)
     assert distance(center.point["beta"]) < 0.05
+
+
+def test_a_given_center_takes_the_gradient_of_the_present_data():
+    with pm.Model() as model:
+        y = pm.Data("y_data", Y)
+        beta = pm.Normal("beta", 0, TAU, shape=2)
+        pm.Normal("y", X @ beta, SIGMA, observed=y)
+    center = find_center(model, batch_size=40, random_seed=1, progressbar=False)
+    new = Y + 0.01 * X[:, 0]  # where the mode is a fraction of a deviation away
+    pm.set_data({"y_data": new}, model=model)
+    fixed = {"step_size": 1e-4, "preconditioner": None, "batch_size": 40, "progressbar": False}
+    step = SGLDCV(center=center, model=model, **fixed)
+    np.testing.assert_array_equal(step.plan.method.center, center.theta)
+    expected = X.T @ (new - X @ center.theta) / SIGMA**2
+    np.testing.assert_allclose(step.plan.method.constant, expected, rtol=1e-8)
+    assert np.abs(center.likelihood_gradient - expected).max() > 1
 
 
 # A center given by values of the variables on the model's own scale

@@ -6,16 +6,18 @@ seed would do in more than 99 of 100 cases.
 """
 
 import warnings
+from dataclasses import replace
 
 import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.stats import t as student
 
 from pymc_sgcv import _arviz
 from pymc_sgcv.diagnostics import diagnose, warn_about
 from pymc_sgcv.errors import SGCVWarning
-from pymc_sgcv.identities import stein_errors
+from pymc_sgcv.identities import TARGET_BIAS, SteinErrors, stein_errors
 
 D = 6
 ROOT = np.tril(np.random.default_rng(0).normal(size=(D, D))) + 2 * np.eye(D)
@@ -110,10 +112,35 @@ def test_gradient_noise_share_of_a_parameter_is_found():
     np.testing.assert_allclose(stein_errors(gaussian(noise=0.5)).noise, 0.5, atol=0.15)
 
 
-def test_shifted_draws_fail_with_their_shift():
-    shift = np.array([0.5, 0, 0, 0, 0, 0])
-    row = diagnose(gaussian(shift=shift)).loc["mean_shift"]
-    assert not row["ok"] and 0.4 < abs(row["value"]) < 0.6
+@pytest.mark.parametrize(("sign", "word"), [(1, "high"), (-1, "low")])
+def test_shifted_draws_fail_with_their_shift(sign, word):
+    idata = gaussian(shift=sign * np.array([0.5, 0, 0, 0, 0, 0]))
+    row = diagnose(idata).loc["mean_shift"]
+    assert not row["ok"] and 0.4 < sign * row["value"] < 0.6
+    with pytest.warns(SGCVWarning, match=rf"The mean of .* too {word}"):
+        warn_about(idata)
+
+
+def test_directions_of_other_chains_leave_no_bias():
+    """That of its own would be d/n = 0.1; the standard error here is 0.0075, and 0.04 is five."""
+    x = np.random.default_rng(13).normal(size=(2, 500, 50))
+    names = {"posterior": x, "unconstrained_posterior": x, "gradient": -x}
+    dims = ("chain", "draw", "i")
+    groups = {group: xr.Dataset({"x": (dims, values)}) for group, values in names.items()}
+    ratio = stein_errors(_arviz.new_container(groups)).ratio
+    assert abs(ratio[:-1].mean() - 1) < 0.04
+
+
+def test_limits_are_exceeded_by_chance_with_the_given_probability_over_all_parameters():
+    """By Bonferroni's inequality, on both sides, with Student's t for 80 batches."""
+    d, alarms = 1000, 1e-3
+    ones = np.ones(d + 1)
+    errors = SteinErrors([""] * d, ones[1:], ones[1:], ones, ones, ones, ones[1:], 80)
+    t = errors.limits(0.03, alarms)[0] - TARGET_BIAS
+    np.testing.assert_allclose(2 * (d + 1) * student.sf(t, 79), alarms, rtol=1e-9)
+    wider = replace(errors, ratio=1.1 * ones, ratio_error=0.1 * ones)
+    expected = np.sqrt(1.03**2 + 0.1 * t[0]) - 1
+    np.testing.assert_allclose(wider.limits(0.03, alarms)[1], expected, rtol=1e-9)
 
 
 def test_one_draw_in_a_funnels_neck_does_not_hide_a_gross_error():
@@ -139,6 +166,15 @@ def test_chains_in_two_modes_fail_r_hat():
     x[:2, :, 3] += 3
     row = diagnose(container(x, -x)).loc["r_hat"]
     assert not row["ok"] and row["where"] == "c[q]"
+
+
+def test_many_parameters_of_short_exact_chains_do_not_fail_r_hat():
+    """This seed takes one of 500 above 1.01; the limit is ever exceeded in one of 3000 at most."""
+    x = np.random.default_rng(0).normal(size=(4, 200, 500))
+    dataset = xr.Dataset({"x": (("chain", "draw", "i"), x)})
+    table = diagnose(_arviz.new_container({"posterior": dataset}))
+    assert table.loc["r_hat", "value"] > 1.01
+    assert table.loc["r_hat", "ok"]
 
 
 def test_slow_chains_fail_for_few_effective_draws():
@@ -179,6 +215,12 @@ def test_non_finite_values_are_named_and_the_rest_is_still_checked():
 def test_attributes_of_the_setup_are_judged(name, good, bad):
     assert failed(gaussian(attrs={name: good})) == set()
     assert failed(gaussian(attrs={name: bad})) == {name}
+
+
+def test_the_mode_may_be_far_from_a_center_that_the_draws_are_around():
+    table = diagnose(gaussian(attrs={"chain_distance": 0.5, "center_distance": 50.0}))
+    assert table["ok"].all()
+    assert "chain_distance" in table.index and "center_distance" not in table.index
 
 
 def test_target_bias_of_the_run_is_the_limit():

@@ -214,6 +214,30 @@ def test_a_chain_run_in_parts_is_the_chain_run_at_once(noisy, dynamics):
     np.testing.assert_array_equal(parts[0], one[0])
 
 
+@pytest.fixture(scope="module")
+def regression():
+    """Rows with Hessians of their own: the noise depends on where the center is."""
+    x, y = np.random.default_rng(31).normal(size=(2, N, 2))
+    with pm.Model() as model:
+        xb, yb = pm.Minibatch(x, y[:, 0], batch_size=n)
+        beta = pm.Normal("beta", 0, TAU, shape=2)
+        pm.Normal("y", xb @ beta, 1.0, observed=yb, total_size=N)
+    return Problem(model, subsampling="iid")
+
+
+@EVERY
+def test_a_center_that_moves_does_so_at_the_same_iterations_in_parts_and_at_once(
+    regression, dynamics
+):
+    moving = {"estimator": CONTROL_VARIATE, "refresh": 7}
+    one, parts, never = (
+        run(started(regression, dynamics, **{**moving, **own}), STEPS, 2, calls)[0]
+        for calls, own in ((1, {}), (5, {}), (1, {"refresh": 0}))
+    )
+    np.testing.assert_array_equal(parts, one)
+    assert np.isfinite(one).all() and (one[-1] != never[-1]).any()
+
+
 @EVERY
 def test_a_chain_that_resumes_goes_on_as_if_nothing_had_happened(noisy, dynamics):
     moving = {"estimator": CONTROL_VARIATE, "refresh": 7}
@@ -222,6 +246,13 @@ def test_a_chain_that_resumes_goes_on_as_if_nothing_had_happened(noisy, dynamics
     run(first, STEPS[:30])
     other.resume(first.state())
     np.testing.assert_allclose(run(other, STEPS[30:])[0], whole[30:], rtol=1e-9)
+
+
+def test_a_chain_starts_with_the_momentum_that_its_dynamics_keep(full):
+    kept = np.array([0.5, 0.7])
+    chain = started(full, "baoab", (F, kept), seed=3)
+    expected = np.random.default_rng(3).standard_normal(2) * kept
+    np.testing.assert_array_equal(chain.dynamics.momentum, expected)
 
 
 def test_another_seed_gives_another_chain(full):

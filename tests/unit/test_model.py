@@ -133,6 +133,18 @@ def test_gradients_of_single_rows_sum_to_the_whole(problems, kind):
     np.testing.assert_allclose(total, problem.gradient(theta), rtol=1e-9, atol=1e-9)
 
 
+def test_a_fraction_of_the_rows_stands_for_all_of_them(problems):
+    """Of each plate its own share, scaled up by its own number of rows."""
+    problem = problems("two_likelihoods")
+    theta = points(problem)
+    rows, first, expected = row_gradients(problem, theta), 0, problem.prior_gradient(theta)
+    for plate in problem.rows:
+        k = -(-plate.n_rows * 2 // 5)
+        expected = expected + rows[first : first + k].sum(0) * plate.n_rows / k
+        first += plate.n_rows
+    np.testing.assert_allclose(problem.gradient(theta, 0.4), expected, rtol=1e-9)
+
+
 @KIND
 def test_rows_have_gradients_of_their_own(problems, kind):
     """What sums to the whole might be the same N-th part of it for every row: it is not."""

@@ -8,7 +8,8 @@ import pymc as pm
 import pytest
 
 import pymc_sgcv as sg
-from pymc_sgcv.modes import between
+from pymc_sgcv.center import center_near
+from pymc_sgcv.modes import between, highest_center
 from pymc_sgcv.problem import Problem
 
 _rng = np.random.default_rng(4)
@@ -53,3 +54,17 @@ def test_the_log_posterior_between_two_points_is_the_integral_of_its_gradient():
     values = np.array([log_posterior(a) for a in grid]) - log_posterior(-1.0)
     assert line.height == pytest.approx(values[-1], rel=1e-6)
     assert line.depth == pytest.approx(min(0, values[-1]) - values.min(), rel=0.05)
+
+
+def test_the_center_is_in_the_higher_of_two_modes_whichever_the_search_found_first():
+    """The prior favours +1 by five units of log density, and the initial point leads to −1."""
+    model = model_of(lambda a: a**2, lambda: pm.Normal("a", 1, 0.63, initval=-0.4))
+    with model, pytest.warns(sg.SGCVWarning, match=r"a is 1.* at the center and -0\.9.* lower"):
+        step = sg.SGLDCV(progressbar=False)
+    assert step.plan.center.theta[0] == pytest.approx(1, abs=0.15)
+    lower = center_near(step.problem, np.array([-0.4]), np.random.default_rng(0))
+    assert lower.theta[0] == pytest.approx(-1, abs=0.15)
+    for first in (lower, step.plan.center):
+        with pytest.warns(sg.SGCVWarning, match="another mode"):
+            found = highest_center(step.problem, first, np.random.default_rng(1))
+        assert found.theta[0] == pytest.approx(1, abs=0.15)

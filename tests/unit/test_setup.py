@@ -12,7 +12,7 @@ import pymc_sgcv as sg
 from pymc_sgcv.center import center_at, center_near
 from pymc_sgcv.noise import around, control_variate
 from pymc_sgcv.problem import Problem
-from pymc_sgcv.setup import _Tuner
+from pymc_sgcv.tuner import Tuner
 from pymc_sgcv.tuning import Motion
 
 N = 400
@@ -72,7 +72,7 @@ def test_a_step_that_diverges_is_shortened_and_another_is_not(longest, shorter, 
     problem, center = counts
     rng = np.random.default_rng(2)
     settings = SimpleNamespace(target_bias=0.9, motion=Motion())
-    tuner = _Tuner(problem, control_variate(center), settings, around(center, rng), longest, rng)
+    tuner = Tuner(problem, control_variate(center), settings, around(center, rng), longest, rng)
     problem.resize([6])
     tuning = tuner.tune(np.zeros((2, 2)), center_at(problem, center.theta, center.factor))
     assert (tuning.step_size < 0.99 * longest) is shorter
