@@ -51,6 +51,8 @@ def make_plan(
     with one_blas_thread(), nullcontext() if name else _nothing_said():
         if _needs_center(estimator, settings, center):
             center = _resolve_center(problem, center, settings, rng)
+            if _fixes_center(estimator, settings):
+                _warn_if_far(center)
         else:
             refuse_infinite_gradient(problem.target, problem.gradient(_start(problem)[None])[0])
         plan = _decide(problem, estimator, settings, center, given, rng)
@@ -67,8 +69,12 @@ def _nothing_said() -> Iterator[None]:
         yield
 
 
+def _fixes_center(estimator: int, settings: Settings) -> bool:
+    return estimator == CONTROL_VARIATE and settings.refresh is None
+
+
 def _needs_center(estimator: int, settings: Settings, center) -> bool:
-    fixed = estimator == CONTROL_VARIATE and settings.refresh is None
+    fixed = _fixes_center(estimator, settings)
     automatic = isinstance(settings.step_size, str) or isinstance(settings.preconditioner, str)
     return fixed or center is not None or automatic or settings.weights_are(PREFERENTIAL)
 
@@ -130,14 +136,17 @@ def _resolve_center(problem: Problem, center, settings: Settings, rng) -> Center
     if center is None:
         found = center_near(problem, _start(problem), rng, progressbar=settings.progressbar)
         return highest_center(problem, found, rng)
-    center = given_center(problem, center)
-    if not center.converged:
+    return _UserCenter(**vars(given_center(problem, center)))
+
+
+def _warn_if_far(center: Center) -> None:
+    """A center that we found ourselves has been warned about already."""
+    if isinstance(center, _UserCenter) and not center.converged:
         warn(
             f"The given center is {center.distance:.3g} posterior standard deviations (Newton "
-            f"decrement, {problem.size} parameters) from the mode: gradients will be noisy, steps "
-            "short, draws costly. Take one from find_center, or leave center out."
+            f"decrement, {len(center.theta)} parameters) from the mode: gradients will be noisy, "
+            "steps short, draws costly. Take one from find_center, or leave center out."
         )
-    return _UserCenter(**vars(center))
 
 
 def _start(problem: Problem) -> np.ndarray:

@@ -37,6 +37,13 @@ def test_a_center_far_from_the_mode_is_warned_about(model):
         sg.SGLDCV(center={"mu": 20.0, "s": 2.0}, **GIVEN)
 
 
+@pytest.mark.parametrize("method", [sg.SAGA, sg.SVRG])
+def test_a_far_start_of_a_center_that_moves_is_not(method, model):
+    with model, warnings.catch_warnings():
+        warnings.simplefilter("error", sg.SGCVWarning)
+        method(center={"mu": 20.0, "s": 2.0}, **GIVEN)
+
+
 def test_a_center_near_the_mode_is_not(model):
     with model, warnings.catch_warnings():
         warnings.simplefilter("error", sg.SGCVWarning)
