@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_sgcv.curvature import spread
 from pymc_sgcv.dynamics import Dynamics
 from pymc_sgcv.gradients import SAGA, SAGA_BLOCKS, STANDARD, Estimator, estimate, fill_table
 from pymc_sgcv.gradients import recenter as _recenter
@@ -203,10 +204,9 @@ class Chain:
             bad = ~np.isfinite(self.estimate())
         where = "the gradient"
         if bad.any():
-            factor, way = self.method.factor, np.zeros(len(bad))
+            way = np.zeros(len(bad))
             if len(draws) > 1:
-                spread = factor if factor.ndim == 1 else np.sqrt((factor**2).sum(1))
-                way = np.abs(draws[-1] - draws[0]) / spread
+                way = np.abs(draws[-1] - draws[0]) / spread(self.method.factor)
             where = self.problem.target.describe(int(np.argmax(np.where(bad, way, -1.0))))
         cause = (
             "the plain stochastic gradient is too noisy for this step: take a smaller step_size, a "

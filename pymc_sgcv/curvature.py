@@ -17,6 +17,11 @@ _LONGEST = 1e6
 _SHORTEST = 1e-9
 
 
+def spread(factor: np.ndarray) -> np.ndarray:
+    """Standard deviations of the Gaussian with covariance FFᵀ."""
+    return factor if factor.ndim == 1 else np.sqrt((factor**2).sum(1))
+
+
 def coordinate_scales(
     gradient: Callable[[np.ndarray], np.ndarray],
     point: np.ndarray,

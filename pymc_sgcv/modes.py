@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_sgcv.center import Center, center_near
+from pymc_sgcv.curvature import spread
 from pymc_sgcv.errors import warn
 from pymc_sgcv.problem import Problem
-from pymc_sgcv.search import spread
 
 _POINTS = 15
 _SPREAD = 2.0

@@ -83,15 +83,22 @@ def whitened(factor: np.ndarray, moves: np.ndarray) -> np.ndarray:
     return lu_solve(lu_factor(factor), moves.T, overwrite_b=True, check_finite=False).T
 
 
-def unexplained(x: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """Variance of each column of g around its least-squares line on the columns of x.
+def line(x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The least-squares line of each column of g on the columns of x, both centred.
 
-    Both centred. From moments alone: nothing of the size of the draws is made.
+    Eigenvalues and eigenvectors of xᵀx, xᵀg along these, and the variance of g around the line.
+    From moments alone: nothing of the size of the draws is made.
     """
     values, vectors = eigh(x.T @ x)
     along = vectors.T @ (x.T @ g)
     share = along**2 / np.maximum(values, 1e-12 * values[-1])[:, None]
-    return np.maximum(np.einsum("ij,ij->j", g, g) - share.sum(0), 0.0) / len(x)
+    rest = np.maximum(np.einsum("ij,ij->j", g, g) - share.sum(0), 0.0) / len(x)
+    return values, vectors, along, rest
+
+
+def unexplained(x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Variance of each column of g around its least-squares line on the columns of x."""
+    return line(x, g)[-1]
 
 
 def worst(noise: np.ndarray) -> float:

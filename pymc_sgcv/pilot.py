@@ -14,7 +14,7 @@ from pymc_sgcv.noise import (
     around,
     control_variate,
     gradient_noise,
-    unexplained,
+    line,
     whitened,
     worst,
 )
@@ -132,11 +132,10 @@ def _precision(x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Both are centred. The rows of the slope have their own noise: each is shrunk by its own, and a
     pair of entries is averaged by their precisions.
     """
-    variance = np.maximum(unexplained(x, g), 1e-12)
-    values, vectors = eigh(x.T @ x)
-    cross = vectors.T @ (-x.T @ g)
+    values, vectors, along, rest = line(x, g)
+    variance = np.maximum(rest, 1e-12)
     prior = variance / _TRUST**2
-    slope = vectors @ ((cross + vectors.T * prior) / (values[:, None] + prior))
+    slope = vectors @ ((vectors.T * prior - along) / (values[:, None] + prior))
     weight = 1 / variance
     share = weight / (weight[:, None] + weight)
     precision = slope * share + slope.T * share.T

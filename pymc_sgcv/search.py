@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pymc_sgcv.chain import Chain, Method
-from pymc_sgcv.curvature import coordinate_scales, covariance_factor, diagonal_scales
+from pymc_sgcv.curvature import coordinate_scales, covariance_factor, diagonal_scales, spread
 from pymc_sgcv.dynamics import EULER
 from pymc_sgcv.gradients import STANDARD
 from pymc_sgcv.model import Target
@@ -168,11 +168,6 @@ def near_enough(d: int) -> float:
     Chains are √d from their own mean: a center that far beside it adds 9 % to the gradient noise.
     """
     return max(1.0, 0.3 * math.sqrt(d))
-
-
-def spread(factor: np.ndarray) -> np.ndarray:
-    """Standard deviations of the Gaussian with covariance FFᵀ."""
-    return factor if factor.ndim == 1 else np.sqrt((factor**2).sum(1))
 
 
 def _times(factor: np.ndarray, vector: np.ndarray, transpose: bool = False) -> np.ndarray:

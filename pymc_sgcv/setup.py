@@ -15,6 +15,7 @@ import numpy as np
 from pymc_sgcv.blas import one_blas_thread
 from pymc_sgcv.center import Center, center_at, center_near, given_center
 from pymc_sgcv.chain import Method
+from pymc_sgcv.curvature import spread
 from pymc_sgcv.errors import SGCVWarning, warn
 from pymc_sgcv.gradients import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
 from pymc_sgcv.modes import highest_center
@@ -202,7 +203,7 @@ def _factor(problem: Problem, settings: Settings, center: Center | None, given) 
             f'preconditioner="dense" is limited to {DENSE_LIMIT} parameters; this model has '
             f'{problem.size}. Use "diagonal", or give the matrix.'
         )
-    return np.sqrt((factor**2).sum(1)) if diagonal and factor.ndim == 2 else factor
+    return spread(factor) if diagonal else factor
 
 
 def _thin(settings: Settings, step_size, given) -> int:
