@@ -3,16 +3,16 @@
 
 from importlib import import_module
 
-from pymc_sgcv.center import Center, find_center
-from pymc_sgcv.diagnostics import diagnose
 from pymc_sgcv.errors import SGCVWarning
-from pymc_sgcv.idata import gradient_groups
-from pymc_sgcv.ksd import ksd
-from pymc_sgcv.plots import plot_gradient_noise, plot_zv
-from pymc_sgcv.sampling import sample
-from pymc_sgcv.schedules import PolynomialDecay
-from pymc_sgcv.step_methods import SAGA, SGHMC, SGHMCCV, SGLD, SGLDCV, SGNHT, SGNHTCV, SVRG
-from pymc_sgcv.zv import zv, zv_summary
+from pymc_sgcv.kernel.schedules import PolynomialDecay
+from pymc_sgcv.results.diagnostics import diagnose
+from pymc_sgcv.results.groups import gradient_groups
+from pymc_sgcv.results.ksd import ksd
+from pymc_sgcv.results.plots import plot_gradient_noise, plot_zv
+from pymc_sgcv.results.zv import zv, zv_summary
+from pymc_sgcv.sampling.sample import sample
+from pymc_sgcv.setup.center import Center, find_center
+from pymc_sgcv.steps.methods import SAGA, SGHMC, SGHMCCV, SGLD, SGLDCV, SGNHT, SGNHTCV, SVRG
 
 __version__ = "0.1.0"
 

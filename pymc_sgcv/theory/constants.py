@@ -10,11 +10,11 @@ import numpy as np
 import pymc as pm
 
 from pymc_sgcv.arguments import given_model
-from pymc_sgcv.blas import one_blas_thread
-from pymc_sgcv.center import Center, center_near, given_center
-from pymc_sgcv.problem import Problem
+from pymc_sgcv.engine.blas import one_blas_thread
+from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup.center import Center, center_near, given_center
 from pymc_sgcv.theory.arguments import check_count
-from pymc_sgcv.theory.hessian import Coordinates, extreme_eigenvalues, row_norms, times
+from pymc_sgcv.theory.hessian import Coordinates, extreme_eigenvalues, row_norms
 from pymc_sgcv.theory.noise import lipschitz_constant
 
 
@@ -145,11 +145,10 @@ def constants_of(
     """`constants` of a problem that is already compiled."""
     rng = np.random.default_rng(0) if rng is None else rng
     zeta = np.concatenate([np.zeros((1, problem.size)), rng.standard_normal((draws, problem.size))])
-    points = center.theta + times(center.factor, zeta)
-    plain = Coordinates(np.ones(problem.size), center.factor)
-    white = Coordinates(center.factor, center.factor)
+    points = center.theta + center.factor.apply(zeta)
+    both = Coordinates(center.factor, whitened=False), Coordinates(center.factor, whitened=True)
     with one_blas_thread():
-        found = [_in_coordinates(problem, center, points, c, rows, rng) for c in (plain, white)]
+        found = [_in_coordinates(problem, center, points, c, rows, rng) for c in both]
     return Constants(**found[0], preconditioned=Constants(**found[1]))
 
 

@@ -8,13 +8,15 @@ standard deviation. A kink of the prior (Laplace) is not seen unless a differenc
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import eigvalsh
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
-from pymc_sgcv.problem import Problem
-from pymc_sgcv.rows import Scratch, add_row_sum
+from pymc_sgcv.kernel.preconditioners import Preconditioner
+from pymc_sgcv.rows.minibatch import Scratch, add_row_sum
+from pymc_sgcv.rows.problem import Problem
 
 WIDTH = 1e-3
 """Half the width of a difference, in posterior standard deviations."""
@@ -29,46 +31,36 @@ _AT_ONCE = 32
 _TINY = 1e-300
 
 
+@dataclass(frozen=True)
 class Coordinates:
-    """Coordinates z of θ = T z, beside F⁻¹θ, in which the posterior is about standard normal.
+    """Coordinates z of θ = T z: θ itself, T = I, or `whitened` ones, T = F.
 
-    Parameters
-    ----------
-    metric
-        T: (d, d), or (d,) if diagonal.
-    factor
-        F, of the approximate posterior covariance FFᵀ; likewise.
+    F is the factor of the approximate posterior covariance FFᵀ.
     """
 
-    def __init__(self, metric: np.ndarray, factor: np.ndarray):
-        self.metric, self.factor = metric, factor
-        if factor.ndim == 1:
-            self._whiten = metric / factor
-            self._color = 1 / self._whiten
-        else:
-            square = np.diag(metric) if metric.ndim == 1 else metric
-            self._whiten = np.linalg.solve(factor, square)
-            self._color = np.linalg.inv(self._whiten)
+    factor: Preconditioner
+    whitened: bool
+
+    def apply(self, v: np.ndarray) -> np.ndarray:
+        """T times the rows of v: displacements of θ."""
+        return self.factor.apply(v) if self.whitened else v
+
+    def apply_transposed(self, v: np.ndarray) -> np.ndarray:
+        """Tᵀ times the rows of v: gradients with respect to z."""
+        return self.factor.apply_transposed(v) if self.whitened else v
 
     def lengths(self, v: np.ndarray) -> np.ndarray:
         """How many posterior standard deviations long the rows of v are, as a column."""
-        return np.linalg.norm(times(self._whiten, v), axis=1, keepdims=True)
+        white = v if self.whitened else self.factor.solve(v.copy())
+        return np.linalg.norm(white, axis=1, keepdims=True)
 
     def covariance(self, v: np.ndarray) -> np.ndarray:
-        """The approximate posterior covariance times the rows of v."""
-        return times(self._color, times(self._color, v, transpose=True))
+        """The approximate posterior covariance of z times the rows of v."""
+        return v if self.whitened else self.factor.apply(self.factor.apply_transposed(v))
 
     def newton_step(self, gradient: np.ndarray) -> float:
         """Length of the Newton step that belongs to a gradient with respect to θ."""
-        white = times(self.factor, gradient[None], transpose=True)
-        return float(np.linalg.norm(times(self._color, white)))
-
-
-def times(factor: np.ndarray, vectors: np.ndarray, transpose: bool = False) -> np.ndarray:
-    """A factor, dense or diagonal, or its transpose, times each row of `vectors`."""
-    if factor.ndim == 1:
-        return vectors * factor
-    return vectors @ (factor if transpose else factor.T)
+        return float(np.linalg.norm(self.covariance(self.apply_transposed(gradient))))
 
 
 def extreme_eigenvalues(
@@ -83,7 +75,7 @@ def extreme_eigenvalues(
             moves, u = _moves(coordinates, v)
             g = problem.gradient(np.concatenate([point - moves, point + moves]))
             slopes = (g[: len(v)] - g[len(v) :]) / (2 * u)
-            parts.append(times(coordinates.metric, slopes, transpose=True))
+            parts.append(coordinates.apply_transposed(slopes))
         return np.concatenate(parts)
 
     return ends_of_spectrum(products, coordinates.covariance, problem.size, rng)
@@ -105,7 +97,7 @@ def row_norms(
         g = np.zeros_like(pairs)
         for i in range(n):
             add_row_sum(scratch.record, pairs[i], i, i + 1, one, g[i])
-        v = times(coordinates.metric, (g[:, 0] - g[:, 1]) / (2 * u), transpose=True)
+        v = coordinates.apply_transposed((g[:, 0] - g[:, 1]) / (2 * u))
         norms = np.maximum(norms, np.linalg.norm(v, axis=1))
     return norms
 
@@ -113,7 +105,7 @@ def row_norms(
 def _moves(coordinates: Coordinates, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Displacements of θ along the rows of v, and their lengths in units of v."""
     u = WIDTH / np.maximum(coordinates.lengths(v), _TINY)
-    return times(coordinates.metric, v * u), u
+    return coordinates.apply(v * u), u
 
 
 def ends_of_spectrum(

@@ -17,10 +17,10 @@ import numpy as np
 import pymc as pm
 
 import pymc_sgcv as sg
-from pymc_sgcv.blas import one_blas_thread
-from pymc_sgcv.chain import Chain
-from pymc_sgcv.noise import around, control_variate, gradient_noise
-from pymc_sgcv.weights import prefer
+from pymc_sgcv.engine.blas import one_blas_thread
+from pymc_sgcv.kernel.chain import Chain
+from pymc_sgcv.setup.noise import around, control_variate, gradient_noise
+from pymc_sgcv.setup.weights import prefer
 from tests.accuracy.others import regression
 
 ITERATIONS = 4000

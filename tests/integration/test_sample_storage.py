@@ -9,9 +9,11 @@ import pymc as pm
 import pytest
 
 import pymc_sgcv as sg
-from pymc_sgcv import _arviz, recording, sampling
-from pymc_sgcv.diagnostics import warn_about
-from pymc_sgcv.recording import Moments
+from pymc_sgcv.results import containers
+from pymc_sgcv.results.diagnostics import warn_about
+from pymc_sgcv.sampling import record as recording
+from pymc_sgcv.sampling import sample as sampling
+from pymc_sgcv.sampling.record import Moments
 
 N, USERS, RANK = 400, 30, 2
 DRAWS, TUNE, CHAINS = 40, 15, 2
@@ -69,7 +71,7 @@ def whole(step):
 
 
 def variables(idata, group):
-    return set(idata[group].data_vars) if group in _arviz.group_names(idata) else set()
+    return set(idata[group].data_vars) if group in containers.group_names(idata) else set()
 
 
 def assert_part_of(idata, whole):
@@ -98,7 +100,7 @@ def test_observations_are_stored_as_pm_sample_stores_them(container):
 
 
 def test_minibatched_observations_are_not_stored(whole):
-    assert "observed_data" not in _arviz.group_names(whole)
+    assert "observed_data" not in containers.group_names(whole)
 
 
 # Without var_names
@@ -147,7 +149,7 @@ def test_a_deterministic_of_no_variable_is_repeated(whole):
 
 
 def test_the_warmup_is_stored_only_if_kept(step, whole):
-    assert "warmup_posterior" not in _arviz.group_names(sample(step, draws=5, gradients=False))
+    assert "warmup_posterior" not in containers.group_names(sample(step, draws=5, gradients=False))
     assert whole["warmup_posterior"]["U"].shape == (CHAINS, TUNE, USERS, RANK)
     assert whole["warmup_gradient"]["V"].shape == (CHAINS, TUNE, 20, RANK)
     assert whole["warmup_sample_stats"]["step_size"].shape == (CHAINS, TUNE)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sampling loop: k iterations of estimator × dynamics in one call of compiled code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pymc_sgcv.engine.native import clear, compiled, put
+from pymc_sgcv.kernel.dynamics import move
+from pymc_sgcv.kernel.estimators import STANDARD, control_variate, estimate, recenter, standard
+
+
+@compiled
+def run(estimator, dynamics, steps, first, thin, rng, draws, gradients):
+    """Run ``len(draws) * thin`` iterations and record every thin-th θ with the gradient there.
+
+    `first` is the number of iterations before these. Returns the number of iterations that went
+    well: fewer than asked for if a gradient or θ was not finite, in which case the chain stands at
+    the offending point.
+    """
+    theta, gradient = estimator.points[0], np.empty(estimator.points.shape[1])
+    k = 0
+    for r in range(len(draws)):
+        for t in range(thin):
+            if estimator.refresh > 0 and (first + k) % estimator.refresh == 0:
+                recenter(estimator)
+            estimate(estimator, rng, gradient)
+            if not np.isfinite(gradient.sum()):
+                return k
+            if t == thin - 1:
+                put(theta, draws[r])
+                put(gradient, gradients[r])
+            move(dynamics, theta, gradient, steps[k], first + k, rng)
+            k += 1
+    return k
+
+
+@compiled
+def pair_differences(estimator, thetas, rng, out):
+    """Fill `out` with the difference of two independent estimates at each of `thetas`.
+
+    Of the standard estimator or else of the control variate; what does not depend on the rows
+    cancels.
+    """
+    e = estimator
+    for i in range(len(thetas)):
+        put(thetas[i], e.points[0])
+        clear(out[i])
+        for _ in range(2):
+            for j in range(out.shape[1]):
+                out[i, j] = -out[i, j]
+            if e.kind == STANDARD:
+                standard(e.plates, e.points, rng, out[i])
+            else:
+                control_variate(e.plates, e.points, e.constant, e.work, rng, out[i])

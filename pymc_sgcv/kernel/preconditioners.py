@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Preconditioners FFᵀ, the approximate posterior covariance, as things with one interface.
+
+A chain moves in coordinates x = F⁻¹θ, in which the posterior is about standard normal. All that the
+rest of the package asks of F is here: products with F and Fᵀ, a solution, the standard deviations
+that belong to it, and second moments in its coordinates. What is d × d stays inside `Dense`.
+
+Vectors are rows: every product takes (..., d) and gives the same shape.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh, lu_factor, lu_solve
+
+from pymc_sgcv.engine.native import compiled
+
+DENSE, DIAGONAL = range(2)
+
+
+class Form(NamedTuple):
+    """F as compiled code takes it, of the same type for every kind.
+
+    Attributes
+    ----------
+    kind
+        One of those above.
+    matrix
+        F itself if dense, else of no size.
+    scales
+        The diagonal of F if that is all, else of no size.
+    """
+
+    kind: int
+    matrix: np.ndarray
+    scales: np.ndarray
+
+
+@compiled
+def apply(form, vector, out):
+    """Fill `out` with F times `vector`."""
+    if form.kind == DENSE:
+        np.dot(form.matrix, vector, out)
+    else:
+        _scale(form.scales, vector, out)
+
+
+@compiled
+def apply_transposed(form, vector, out):
+    """Fill `out` with Fᵀ times `vector`."""
+    if form.kind == DENSE:
+        np.dot(form.matrix.T, vector, out)
+    else:
+        _scale(form.scales, vector, out)
+
+
+@compiled
+def _scale(scales, vector, out):
+    for j in range(len(out)):
+        out[j] = scales[j] * vector[j]
+
+
+class Preconditioner(ABC):
+    """F of a preconditioner FFᵀ; ``np.asarray`` gives its numbers."""
+
+    name: str
+    complete: bool
+    """Whether second moments in its coordinates are whole matrices: then nothing is left out."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """d, the number of parameters."""
+
+    @abstractmethod
+    def apply(self, vectors: np.ndarray) -> np.ndarray:
+        """F times each of `vectors`."""
+
+    @abstractmethod
+    def apply_transposed(self, vectors: np.ndarray) -> np.ndarray:
+        """Fᵀ times each of `vectors`, as a gradient becomes one with respect to x."""
+
+    @abstractmethod
+    def solve(self, vectors: np.ndarray) -> np.ndarray:
+        """F⁻¹ times each of `vectors`, in the memory that they came in where that is possible."""
+
+    @abstractmethod
+    def spread(self) -> np.ndarray:
+        """Standard deviations of the Gaussian with covariance FFᵀ."""
+
+    @abstractmethod
+    def form(self) -> Form:
+        """What compiled code takes."""
+
+    @abstractmethod
+    def ratios(self, other: Preconditioner) -> np.ndarray:
+        """Singular values of F⁻¹G for another factor G: all 1 where the two are the same."""
+
+    @abstractmethod
+    def moments(self, white: np.ndarray, scale: float = 1.0) -> np.ndarray:
+        """Mean squares of rows, × `scale`: a matrix if complete, else of each coordinate."""
+
+    @abstractmethod
+    def identity(self) -> np.ndarray:
+        """The `moments` of independent coordinates of variance 1."""
+
+    @abstractmethod
+    def variances(self, moments: np.ndarray) -> np.ndarray:
+        """The mean square of each coordinate."""
+
+    @abstractmethod
+    def largest(self, moments: np.ndarray) -> float:
+        """The mean square in the worst direction."""
+
+    @abstractmethod
+    def principal(self, moments: np.ndarray) -> tuple[np.ndarray, Preconditioner]:
+        """Mean squares in uncorrelated directions, and F turned so that these are coordinates."""
+
+    @abstractmethod
+    def by_parameter(self, share: np.ndarray) -> np.ndarray:
+        """For each parameter, the mean of `share` over coordinates, by their part in its variance.
+
+        If the variance of coordinate j is 1 + shareⱼ, that of a parameter is 1 + this of its own.
+        """
+
+    @abstractmethod
+    def __array__(self, dtype=None, copy=None) -> np.ndarray: ...
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size} parameters)"
+
+
+class Dense(Preconditioner):
+    """A square matrix F."""
+
+    name, complete = "dense", True
+
+    def __init__(self, matrix: np.ndarray):
+        self.matrix = matrix
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return len(self.matrix)
+
+    def apply(self, vectors):
+        """F v."""
+        return self.matrix @ vectors if vectors.ndim == 1 else vectors @ self.matrix.T
+
+    def apply_transposed(self, vectors):
+        """Fᵀ v."""
+        return self.matrix.T @ vectors if vectors.ndim == 1 else vectors @ self.matrix
+
+    def solve(self, vectors):
+        """F⁻¹ v, by LU decomposition."""
+        decomposed = lu_factor(self.matrix)
+        return lu_solve(decomposed, vectors.T, overwrite_b=True, check_finite=False).T
+
+    def spread(self):
+        """The norms of the rows of F."""
+        return np.sqrt((self.matrix**2).sum(1))
+
+    def form(self):
+        """The matrix."""
+        return Form(DENSE, np.ascontiguousarray(self.matrix), np.empty(0))
+
+    def ratios(self, other):
+        """By singular value decomposition."""
+        matrix = other.matrix if isinstance(other, Dense) else np.diag(np.asarray(other))
+        return np.linalg.svd(np.linalg.solve(self.matrix, matrix), compute_uv=False)
+
+    def moments(self, white, scale=1.0):
+        """A (d, d) matrix."""
+        return scale * white.T @ white / len(white)
+
+    def identity(self):
+        """The identity matrix."""
+        return np.eye(self.size)
+
+    def variances(self, moments):
+        """Its diagonal."""
+        return np.diag(moments)
+
+    def largest(self, moments):
+        """Its largest eigenvalue."""
+        return float(np.linalg.eigvalsh(moments)[-1])
+
+    def principal(self, moments):
+        """Eigenvalues, and F in the directions of the eigenvectors."""
+        values, vectors = eigh(moments)
+        return np.maximum(values, 0.0), Dense(self.matrix @ vectors)
+
+    def by_parameter(self, share):
+        """Σⱼ Fᵢⱼ² shareⱼ / Σⱼ Fᵢⱼ²."""
+        return (self.matrix**2 @ share) / (self.matrix**2).sum(1)
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return np.array(self.matrix, dtype=dtype)
+
+
+class Diagonal(Preconditioner):
+    """A diagonal F, given by its diagonal: standard deviations."""
+
+    name, complete = "diagonal", False
+
+    def __init__(self, scales: np.ndarray):
+        self.scales = scales
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return len(self.scales)
+
+    def apply(self, vectors):
+        """Each coordinate times its scale."""
+        return vectors * self.scales
+
+    apply_transposed = apply
+
+    def solve(self, vectors):
+        """Each coordinate over its scale."""
+        return np.divide(vectors, self.scales, out=vectors)
+
+    def spread(self):
+        """The scales."""
+        return self.scales
+
+    def form(self):
+        """The scales."""
+        return Form(DIAGONAL, np.empty((0, 0)), np.ascontiguousarray(self.scales))
+
+    def ratios(self, other):
+        """Ratios of the standard deviations."""
+        return other.spread() / self.scales
+
+    def moments(self, white, scale=1.0):
+        """Mean squares, of (d,)."""
+        return scale * np.mean(white**2, axis=0)
+
+    def identity(self):
+        """Ones."""
+        return np.ones(self.size)
+
+    def variances(self, moments):
+        """They are."""
+        return moments
+
+    def largest(self, moments):
+        """Their maximum."""
+        return float(moments.max())
+
+    def principal(self, moments):
+        """Coordinates are taken as uncorrelated."""
+        return moments, self
+
+    def by_parameter(self, share):
+        """A parameter is a coordinate."""
+        return share
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return np.array(self.scales, dtype=dtype)
+
+
+def from_covariance(matrix: np.ndarray) -> Preconditioner | None:
+    """F of a covariance matrix or a vector of variances; None if it is neither."""
+    if not np.isfinite(matrix).all():
+        return None
+    if matrix.ndim == 1:
+        return Diagonal(np.sqrt(matrix)) if (matrix > 0).all() else None
+    if not np.allclose(matrix, matrix.T):
+        return None
+    try:
+        return Dense(np.linalg.cholesky(matrix))
+    except np.linalg.LinAlgError:
+        return None

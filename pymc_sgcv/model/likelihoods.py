@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which observed variables are subsampled and which data they share; what cannot be is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+from pymc.data import MinibatchOp
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_sgcv.model.graph import value_of
+
+
+def refuse_discrete(model: pm.Model, values: Iterable[TensorVariable]) -> None:
+    """Variables without a gradient."""
+    for value in values:
+        if not str(value.dtype).startswith("float"):
+            raise ValueError(
+                f"Variable '{model.values_to_rvs[value].name}' is discrete ({value.dtype}): it has "
+                "no gradient. Marginalise it out, or give it its own step method and leave it out "
+                "of this one with `vars=[...]` (only SGLD may share a model)."
+            )
+
+
+def refuse_missing_observations(model: pm.Model) -> None:
+    """Observed variables with NaN, which PyMC splits into an observed and an imputed part."""
+    free = {rv.name for rv in model.free_RVs}
+    for rv in model.observed_RVs:
+        name = rv.name.removesuffix("_observed")
+        if name != rv.name and f"{name}_unobserved" in free:
+            raise ValueError(
+                f"Observed variable '{name}' has missing values (NaN), whose imputation cannot be "
+                "subsampled. Remove or impute those rows before the model."
+            )
+
+
+def rows_refusal(name: str, minibatched: bool) -> str:
+    """Why the rows of a likelihood cannot be told apart, and what to do."""
+    where = "all in one pm.Minibatch call" if minibatched else "along its first axis"
+    return (
+        f"The rows of observed variable '{name}' cannot be identified: the log-likelihood of some "
+        "rows is not that of these rows alone. Every array with a value per observation must have "
+        f"them {where}, rows must not depend on each other (centre or scale predictors before the "
+        "model), and no parameter may be as long as the data."
+    )
+
+
+FIRST_BATCH = 500
+"""The minibatch from which the automatic batch size starts."""
+
+
+def first_batch_size(model: pm.Model, batch_size: int | str | None) -> int | None:
+    """The batch size to begin with: the user's, None where pm.Minibatch says it, or our own."""
+    _check_batch_size(batch_size)
+    if isinstance(batch_size, int | np.integer):
+        return int(batch_size)
+    values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    if batch_size is None and _minibatch_nodes([*model.observed_RVs, *values], model.free_RVs):
+        return None
+    lengths = [np.shape(value_of(v))[0] for v in values if v.ndim and not _minibatch_nodes([v])]
+    lengths += [
+        len(value_of(full)) for node in _minibatch_nodes(values) for full in node.inputs[:-1]
+    ]
+    return min(FIRST_BATCH, max(lengths, default=FIRST_BATCH))
+
+
+def _check_batch_size(batch_size: int | str | None) -> None:
+    """Anything but a positive whole number, ``"auto"`` or None."""
+    if batch_size is None or (isinstance(batch_size, str) and batch_size == "auto"):
+        return
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer):
+        raise TypeError(f'batch_size must be a whole number of rows or "auto", not {batch_size!r}.')
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, not {batch_size}.")
+
+
+def _minibatch_nodes(variables: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list:
+    nodes = {v.owner: None for v in ancestors(list(variables), blockers=list(blockers)) if v.owner}
+    return [node for node in nodes if isinstance(node.op, MinibatchOp)]
+
+
+def refuse_minibatch_elsewhere(model: pm.Model) -> None:
+    """Deterministics, Potentials and priors that depend on a minibatch."""
+    free = model.free_RVs
+    observed = model.observed_RVs
+    for kind, variables in (
+        ("Deterministic", model.deterministics),
+        ("Potential", model.potentials),
+    ):
+        for variable in variables:
+            if _minibatch_nodes([variable], blockers=[*free, *observed]):
+                raise ValueError(
+                    f"{kind} '{variable.name}' depends on a pm.Minibatch: its value would be "
+                    "that of "
+                    "other random rows than the draw's. Use the expression without wrapping it in "
+                    f"pm.{kind}, or declare the model on the full data and pass batch_size to the "
+                    "step method."
+                )
+    for variable in free:
+        if _minibatch_nodes([variable], blockers=[rv for rv in free if rv is not variable]):
+            raise ValueError(
+                f"The prior of '{variable.name}' depends on a pm.Minibatch; only observed "
+                "variables may. Compute what the prior needs from the full data."
+            )
+
+
+@dataclass
+class Group:
+    """Observed variables that share their rows, before the graph is rebuilt."""
+
+    rvs: list[TensorVariable]
+    leaves: dict[Variable, Variable]  # variable in the graph -> full data it stands for
+    minibatched: bool
+
+
+def group_likelihoods(model: pm.Model, batch_size: int | None) -> list[Group]:
+    """Observed variables to subsample, those with the same rows together."""
+    if not model.observed_RVs:
+        raise ValueError(
+            "The model has no observed variable, so there is nothing to subsample. Data that enter "
+            "through a Potential are not rows to draw from: declare them with observed=..."
+        )
+    groups: dict[object, Group] = {}
+    for rv in model.observed_RVs:
+        value = model.rvs_to_values[rv]
+        nodes = _minibatch_nodes([rv, value], blockers=model.free_RVs)
+        if nodes:
+            key, leaves = _minibatch_leaves(rv, value, nodes)
+        else:
+            _refuse_total_size_without_minibatch(rv)
+            leaves = _plain_leaves(model, rv, value, batch_size)
+            key = _shared_key(groups, leaves) or rv
+        if not leaves:
+            continue
+        group = groups.setdefault(key, Group([], {}, bool(nodes)))
+        group.rvs.append(rv)
+        group.leaves.update(leaves)
+    if not groups:
+        raise ValueError(_nothing_to_subsample(model, batch_size))
+    return list(groups.values())
+
+
+def _nothing_to_subsample(model: pm.Model, batch_size: int | None) -> str:
+    names = ", ".join(f"'{rv.name}'" for rv in model.observed_RVs) or "none"
+    return (
+        f"No observed variable (observed: {names}) has batch_size={batch_size} rows or more: there "
+        "is nothing to subsample. Use a smaller batch_size, at most the number of rows."
+    )
+
+
+def _minibatch_leaves(rv, value, nodes) -> tuple[Variable, dict[Variable, Variable]]:
+    rngs = {node.inputs[-1] for node in nodes}
+    if len(rngs) > 1:
+        raise ValueError(
+            f"Observed variable '{rv.name}' mixes {len(rngs)} pm.Minibatch calls, each of which "
+            "draws different rows, so predictors and outcomes do not belong together. Put all the "
+            "arrays in one call: xb, yb = pm.Minibatch(X, y, batch_size=n)."
+        )
+    if not _minibatch_nodes([value]):
+        raise ValueError(
+            f"Observed variable '{rv.name}' has a minibatched predictor but its observed data are "
+            "not minibatched. Put them in the same pm.Minibatch call."
+        )
+    leaves = {
+        out: full
+        for node in nodes
+        for full, out in zip(node.inputs[:-1], node.outputs[:-1], strict=True)
+    }
+    lengths = sorted({len(value_of(full)) for full in leaves.values()})
+    if len(lengths) > 1:
+        raise ValueError(
+            f"The data of observed variable '{rv.name}' have different numbers of rows: "
+            f"{', '.join(map(str, lengths))}. Give pm.Minibatch arrays of equal length."
+        )
+    _refuse_no_rows(rv, lengths[0])
+    _check_total_size(rv, lengths[0])
+    return rngs.pop(), leaves
+
+
+def _refuse_no_rows(rv: TensorVariable, n_rows: int) -> None:
+    if n_rows == 0:
+        raise ValueError(f"Observed variable '{rv.name}' has no rows.")
+
+
+def _total_size(rv: TensorVariable) -> list[int | None]:
+    if rv.owner is None or not isinstance(rv.owner.op, MinibatchRandomVariable):
+        return []
+    return [getattr(t, "data", None) for t in rv.owner.inputs[1:]]
+
+
+def _check_total_size(rv: TensorVariable, n_rows: int) -> None:
+    size = _total_size(rv)
+    if not size or size[0] is None:
+        raise ValueError(
+            f"Observed variable '{rv.name}' is minibatched but has no total_size: its posterior "
+            f"would be that of one minibatch. Add total_size={n_rows}."
+        )
+    if int(size[0]) != n_rows or any(t is not None for t in size[1:]):
+        wrong = [None if t is None else int(t) for t in size]
+        raise ValueError(
+            f"Observed variable '{rv.name}' has total_size={wrong if len(wrong) > 1 else wrong[0]} "
+            f"but its data have {n_rows} rows. Write total_size={n_rows}."
+        )
+
+
+def _refuse_total_size_without_minibatch(rv: TensorVariable) -> None:
+    if _total_size(rv):
+        raise ValueError(
+            f"Observed variable '{rv.name}' has total_size but no pm.Minibatch, so its rows "
+            "cannot be "
+            "drawn. Wrap its data in pm.Minibatch, or drop total_size and pass batch_size to the "
+            "step method."
+        )
+
+
+def _is_data(variable: Variable) -> bool:
+    return (
+        isinstance(variable, Constant | SharedVariable)
+        and not isinstance(variable.type, RandomType)
+        and getattr(variable.type, "ndim", 0) > 0
+    )
+
+
+def _plain_leaves(model, rv, value, batch_size: int | None) -> dict[Variable, Variable]:
+    """Data of a plain likelihood whose leading axis is as long as its observations."""
+    if batch_size is None or value.ndim == 0:
+        return {}
+    n_rows = int(np.shape(value_of(value))[0])
+    _refuse_no_rows(rv, n_rows)
+    if n_rows < batch_size:
+        return {}
+    graph = ancestors([rv, value], blockers=model.free_RVs)
+    return {v: v for v in graph if _is_data(v) and np.shape(value_of(v))[:1] == (n_rows,)}
+
+
+def _shared_key(groups: dict[object, Group], leaves: dict[Variable, Variable]) -> object | None:
+    for key, group in groups.items():
+        if not group.minibatched and any(leaf in group.leaves for leaf in leaves):
+            return key
+    return None
+
+
+def refuse_batch_larger_than_data(group: Group, full: list[Variable], n: int | None) -> None:
+    """A minibatch of more rows than there are."""
+    n = n or next(iter(group.leaves)).type.shape[0]
+    n_rows = len(value_of(full[0]))
+    if n > n_rows:
+        raise ValueError(
+            f"batch_size={n} is larger than the {n_rows} rows of '{group.rvs[0].name}'. "
+            "Use a smaller batch_size."
+        )

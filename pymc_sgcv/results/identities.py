@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stein's identities: how wrong the draws are, measured with the gradients recorded beside them.
+
+With g = ∇ log π and draws of π itself, E[φ u·g] = −E[u·∇φ] for every function φ and direction u,
+also with an unbiased estimate in place of g. C is the draws' covariance and u = C₋ⱼ / Cⱼⱼ the
+direction in which θⱼ moves together with all that is correlated with it. Then
+
+- φ = 1: E[u·g] = 0, and −E[u·g] √Cⱼⱼ is by how many sds the mean of a Gaussian is off;
+- φ = θⱼ − E θⱼ: E[φ u·g] = −1, and −E[φ u·g] is to first order the variance of the draws over the
+  right variance: discretisation error and gradient noise together. In the direction of θⱼ alone
+  the same identity mixes up the errors of correlated parameters.
+
+A chain at rest has E[g] = 0 whatever its step size, so the first shows chains that still move; the
+second shows the bias. C comes from other chains (or the other half of the only one) than those it
+is applied to, which keeps both unbiased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from pymc_sgcv.results import containers
+from pymc_sgcv.results.containers import Container, get_group
+from pymc_sgcv.results.groups import GRADIENT, Scores, gradient_groups, read_scores, require_group
+
+SD_TOLERANCE, SHIFT_TOLERANCE, GROSS_ERROR = 0.05, 0.1, 0.25
+TARGET_BIAS = 0.03
+BATCHES = 20  # of 5 autocorrelation times each where a chain has 100 effective draws
+DENSE_LIMIT, DRAWS_PER_PARAMETER = 1000, 10
+CHUNK = 2**22  # numbers in one pass over the parameters
+
+
+@dataclass(frozen=True)
+class SteinErrors:
+    """What the identities say of every parameter.
+
+    Attributes
+    ----------
+    labels
+        Names of the d unconstrained parameters.
+    shift, shift_error
+        Error of the mean in sds, and its standard error: (d,).
+    ratio, ratio_error
+        Variance of the draws over the right one, and its standard error: (d + 1,), the last for
+        the average over all directions, which is −E[(θ − E θ)·g] / d.
+    robust_error
+        Standard error of `ratio` by the median deviation of batches, deaf to outliers.
+    noise
+        Variance of √Cⱼⱼ u·g that is not linear in θ, (d,); the linear part has about ratio².
+    batches
+        Number of batch means behind the standard errors.
+    """
+
+    labels: list[str]
+    shift: np.ndarray
+    shift_error: np.ndarray
+    ratio: np.ndarray
+    ratio_error: np.ndarray
+    robust_error: np.ndarray
+    noise: np.ndarray
+    batches: int
+
+    @property
+    def sd_error(self) -> np.ndarray:
+        """Relative error of the standard deviations, √ratio − 1."""
+        return np.sqrt(np.maximum(self.ratio, 0.0)) - 1
+
+    def interval(self, errors: float) -> tuple[np.ndarray, np.ndarray]:
+        """`sd_error` for a `ratio` that is so many standard errors smaller, and larger."""
+        ratios = self.ratio - errors * self.ratio_error, self.ratio + errors * self.ratio_error
+        return tuple(np.sqrt(np.maximum(ratio, 0.0)) - 1 for ratio in ratios)
+
+    def limits(self, target_bias: float, alarms: float) -> tuple[np.ndarray, np.ndarray]:
+        """How large `shift` and `sd_error` may be.
+
+        A value is too large if it is above its tolerance, and chance makes it from one of
+        `target_bias` with a probability below `alarms`, over all parameters together.
+        """
+        t = -stdtrit(self.batches - 1, alarms / (2 * len(self.ratio)))
+        shift = np.maximum(SHIFT_TOLERANCE, TARGET_BIAS + t * self.shift_error)
+        # A draw in the neck of a funnel can hide an error behind the standard error it causes.
+        robust = np.minimum(self.ratio_error, 1.5 * self.robust_error)
+        error = np.where(np.abs(self.sd_error) > GROSS_ERROR, robust, self.ratio_error)
+        above = np.sqrt((1 + target_bias) ** 2 + t * error) - 1
+        below = 1 - np.sqrt(np.maximum((1 - target_bias) ** 2 - t * error, 0.0))
+        sd = np.where(self.sd_error > 0, above, below)
+        return shift, np.maximum(max(SD_TOLERANCE, target_bias), sd)
+
+
+def stein_errors(idata: Container) -> SteinErrors:
+    """Measure the errors of means and standard deviations with the recorded gradients.
+
+    Up to 1000 parameters with 10 effective draws each, directions follow the covariance; beyond
+    that every parameter stands alone.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> theta = np.random.default_rng(0).normal(size=(4, 1000))
+    >>> groups = {"posterior": theta, "unconstrained_posterior": theta, "gradient": -1.21 * theta}
+    >>> idata = xr.DataTree.from_dict(
+    ...     {k: xr.Dataset({"theta": (("chain", "draw"), v)}) for k, v in groups.items()}
+    ... )
+    >>> bool(abs(stein_errors(idata).sd_error[0] - 0.1) < 0.03)
+    True
+    """
+    idata = gradient_groups(idata)
+    scores = read_scores(idata, require_group(idata, "posterior"), "posterior", order=2)
+    recorded = get_group(idata, GRADIENT)
+    labels = [label for v in scores.gradient for label in containers.labels(recorded[v])]
+    products, parts = 0.0, []
+    for x, g, along, noise in _parts(scores):
+        products = products - np.einsum("ij,ij->i", x, g)
+        parts.append(_measure(x, along, noise, scores.chains))
+    shift, shift_error, ratio, ratio_error, robust_error, noise = np.hstack(parts)
+    average = _mean_and_errors(products[:, None] / len(labels), scores.chains)
+    together = (np.append(a, b) for a, b in zip((ratio, ratio_error, robust_error), average))
+    batches = scores.chains * min(BATCHES, scores.draws)
+    return SteinErrors(labels, shift, shift_error, *together, noise, batches)
+
+
+def batch_means(x: np.ndarray, chains: int) -> np.ndarray:
+    """Means of up to 20 batches of equal length per chain, for draws (chains * draws, k)."""
+    draws = len(x) // chains
+    batches = min(BATCHES, draws)
+    length = draws // batches
+    last = x.reshape(chains, draws, -1)[:, draws - batches * length :]
+    return last.reshape(chains * batches, length, -1).mean(axis=1)
+
+
+def chunks(x: np.ndarray) -> Iterator[slice]:
+    """Columns of a matrix in parts of moderate size."""
+    step = max(1, CHUNK // len(x))
+    return (slice(start, start + step) for start in range(0, x.shape[1], step))
+
+
+def _parts(scores: Scores) -> Iterator[tuple[np.ndarray, ...]]:
+    """Centred positions, gradients, both g and its noise along u, for some parameters at a time."""
+    d = sum(g.shape[1] for g in scores.gradient.values())
+    if d <= DENSE_LIMIT and scores.effective >= DRAWS_PER_PARAMETER * d:
+        x = np.hstack([scores.position[v] for v in scores.gradient])
+        g = np.hstack(list(scores.gradient.values()))
+        x -= x.mean(axis=0)
+        slope = np.linalg.lstsq(x, g, rcond=None)[0]
+        noise = (g - x @ slope) * np.sqrt(len(x) / (len(x) - d))
+        yield x, g, _along(x, g, scores.chains), _along(x, noise, scores.chains)
+        return
+    for v, gradient in scores.gradient.items():
+        for part in chunks(gradient):
+            x, g = scores.position[v][:, part], gradient[:, part]
+            x = x - x.mean(axis=0)
+            square = np.einsum("ij,ij->j", x, x)
+            slope = np.einsum("ij,ij->j", x, g) / np.where(square > 0, square, 1.0)
+            yield x, g, g, g - x * slope
+
+
+def _along(x: np.ndarray, g: np.ndarray, chains: int) -> np.ndarray:
+    """Gradients in the directions u of the other chains' covariance."""
+    rows = np.arange(len(x))
+    draws = len(x) // chains
+    fold = (rows // draws) % 2 if chains > 1 else 2 * rows // len(rows)
+    along = np.empty_like(g)
+    for k in (0, 1):
+        covariance = np.atleast_2d(np.cov(x[fold == k], rowvar=False))
+        scale = np.diag(covariance)
+        along[fold != k] = g[fold != k] @ (covariance / np.where(scale > 0, scale, 1.0))
+    return along
+
+
+def _measure(x: np.ndarray, along: np.ndarray, noise: np.ndarray, chains: int) -> np.ndarray:
+    """Rows: shift, its error, ratio, its two errors, variance of the noise."""
+    sd = x.std(axis=0)
+    shift, shift_error, _ = _mean_and_errors(-along * sd, chains)
+    ratio, ratio_error, robust_error = _mean_and_errors(-x * along, chains)
+    variance = noise.var(axis=0) * sd**2
+    return np.stack([shift, shift_error, ratio, ratio_error, robust_error, variance])
+
+
+def _mean_and_errors(x: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means of columns, their standard errors from batch means, and robust ones."""
+    means = batch_means(x, chains)
+    root = np.sqrt(len(means))
+    deviation = np.median(np.abs(means - np.median(means, axis=0)), axis=0)
+    return x.mean(axis=0), means.std(axis=0, ddof=1) / root, 1.4826 * deviation / root

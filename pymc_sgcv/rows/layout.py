@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How minibatches are drawn from a model's rows: one record, and the first one of a user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_sgcv.model.target import Plate
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How minibatches are drawn: their rows, and per plate their size and the rows' weights."""
+
+    subsampling: str
+    batch_sizes: tuple[int, ...]
+    weights: tuple[np.ndarray | None, ...]
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some rows are drawn more often than others."""
+        return any(weights is not None for weights in self.weights)
+
+
+def first_layout(
+    plates: Sequence[Plate],
+    subsampling: str,
+    weights: np.ndarray | Mapping[str, np.ndarray] | None,
+) -> Layout:
+    """What the model and the user say; an error for weights that do not fit the rows."""
+    by_plate = _by_plate(plates, weights)
+    return Layout(
+        subsampling,
+        tuple(plate.batch_size for plate in plates),
+        tuple(_checked(plate, given) for plate, given in zip(plates, by_plate, strict=True)),
+    )
+
+
+def _by_plate(plates: Sequence[Plate], weights) -> list:
+    """The user's weights of each plate, None where they gave none."""
+    if weights is None:
+        return [None] * len(plates)
+    if not isinstance(weights, Mapping):
+        if len(plates) > 1:
+            raise ValueError(
+                "weights must be a dict by observed variable when there are several minibatched "
+                f"likelihoods: {[p.name for p in plates]}."
+            )
+        return [weights]
+    names = [name for plate in plates for name in plate.observed]
+    unknown = sorted(set(weights) - set(names))
+    if unknown:
+        raise ValueError(f"weights names {unknown}, but the likelihoods are {names}.")
+    return [_of_rows_drawn_together(plate, weights) for plate in plates]
+
+
+def _of_rows_drawn_together(plate: Plate, weights: Mapping[str, np.ndarray]):
+    given = [weights[name] for name in plate.observed if name in weights]
+    if any(not np.array_equal(given[0], other) for other in given[1:]):
+        raise ValueError(
+            f"weights differ for {list(plate.observed)}, whose rows are drawn together: give the "
+            "same weights, or those of one of them."
+        )
+    return given[0] if given else None
+
+
+def _checked(plate: Plate, weights) -> np.ndarray | None:
+    if weights is None:
+        return None
+    n_rows = len(plate.arrays()[0])
+    try:
+        weights = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        raise TypeError(f"weights for '{plate.name}' must be numbers.") from None
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"weights for '{plate.name}' must have one entry per row, shape ({n_rows},), not "
+            f"{weights.shape}."
+        )
+    if not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise ValueError(f"weights for '{plate.name}' must all be finite and positive.")
+    return weights

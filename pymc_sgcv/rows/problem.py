@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model ready to be sampled: read, proven, compiled, its data laid out in memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import pymc as pm
+
+from pymc_sgcv.engine.compile import compile_target
+from pymc_sgcv.model.proof import prove_rows
+from pymc_sgcv.model.start import PYTHON
+from pymc_sgcv.model.target import Plate, Target, read_model
+from pymc_sgcv.rows.finite import refuse_infinite_rows, refuse_nan
+from pymc_sgcv.rows.layout import Layout, first_layout
+from pymc_sgcv.rows.minibatch import (
+    FULL_TABLE,
+    FUNCTION,
+    RECORD_LENGTH,
+    SUBSAMPLING,
+    Rows,
+    Scratch,
+    add_row_sum,
+)
+
+_PARTS = 16
+"""Full passes are summed in this many parts, whatever the cores, for the same result."""
+
+
+class Problem:
+    """Gradients of a model's log posterior over any rows of its data.
+
+    Parameters
+    ----------
+    model
+        The PyMC model.
+    values
+        Value variables to sample (default: all).
+    batch_size
+        Rows per minibatch, or ``"auto"``; default: what ``pm.Minibatch`` was given, or automatic.
+    subsampling
+        ``"block"``, ``"without"`` or ``"iid"``.
+    weights
+        Row probabilities for ``"iid"``: an array, or one per observed variable by name.
+    compile_kwargs
+        Passed on to ``pytensor.function``.
+    layout
+        How an earlier `Problem` of this model was laid out: its rows need no proof then.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        values: Sequence | None = None,
+        batch_size: int | str | None = None,
+        subsampling: str = "block",
+        weights: np.ndarray | dict[str, np.ndarray] | None = None,
+        compile_kwargs: dict | None = None,
+        layout: Layout | None = None,
+    ):
+        if subsampling not in SUBSAMPLING:
+            raise ValueError(f"subsampling must be one of {SUBSAMPLING}, not {subsampling!r}.")
+        self.model = model
+        self.subsampling = subsampling
+        self._batch_size = batch_size
+        self.target = read_model(model, values, batch_size)
+        self._given_weights = weights
+        self._sources = self._present_data()
+        for plate in self.target.plates:
+            _check_arrays(plate)
+        first = layout or self.first_layout()
+        if layout is None:
+            prove_rows(self.target)
+        self._shape = _shape(self.target)
+        self.functions = compile_target(self.target, compile_kwargs)
+        self.others = {v.name: self.target.start[v.name] for v in self.target.others}
+        self.lay_out(first)
+        if layout is None:
+            refuse_infinite_rows(self.target, self._full)
+
+    @property
+    def size(self) -> int:
+        """d, the number of unconstrained parameters."""
+        return self.target.size
+
+    @property
+    def n_rows(self) -> int:
+        """All rows of all plates."""
+        return sum(rows.n_rows for rows in self.rows)
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows that one minibatch of every plate holds together."""
+        return sum(rows.batch_size for rows in self.rows)
+
+    @property
+    def chooses_batch(self) -> bool:
+        """Whether the batch size is left to the set-up."""
+        plain = not any(plate.minibatched for plate in self.target.plates)
+        return self._batch_size == "auto" or (self._batch_size is None and plain)
+
+    def first_layout(self) -> Layout:
+        """What the model and the user say."""
+        return first_layout(self.target.plates, self.subsampling, self._given_weights)
+
+    def lay_out(self, layout: Layout) -> None:
+        """Put the data where minibatches are drawn from."""
+        self._take_up(layout, ())  # let go of an earlier copy before making the next
+        prior = self.functions.prior
+        self._prior_fixed = prior.fixed_values(self.others)
+        self._prior_table = prior.arguments([], self._prior_fixed)
+        self.prior = np.zeros(RECORD_LENGTH, dtype=np.intp)
+        self.prior[FUNCTION] = prior.address
+        self.prior[FULL_TABLE] = self._prior_table.ctypes.data
+        rows = [
+            Rows(
+                gradient,
+                plate.arrays(),
+                gradient.fixed_values(self.others),
+                n,
+                layout.subsampling,
+                weights,
+            )
+            for plate, gradient, n, weights in zip(
+                self.target.plates,
+                self.functions.plates,
+                layout.batch_sizes,
+                layout.weights,
+                strict=True,
+            )
+        ]
+        self._take_up(layout, rows)
+
+    def resize(self, batch_sizes: Sequence[int]) -> None:
+        """Draw minibatches of other sizes; the data stay where they are."""
+        layout = replace(self.layout, batch_sizes=tuple(batch_sizes))
+        self._take_up(
+            layout, [rows.resized(n) for rows, n in zip(self.rows, batch_sizes, strict=True)]
+        )
+
+    def _take_up(self, layout: Layout, rows: Sequence[Rows]) -> None:
+        self.layout, self.rows = layout, rows
+        self._full = [one.scratch() for one in rows]
+        self._samples: dict[float, list[Scratch]] = {}
+
+    def _present_data(self) -> list:
+        """The arrays behind shared data, to see whether ``pm.set_data`` has replaced them."""
+        shared = [v for p in self.target.plates for v in p.data if hasattr(v, "get_value")]
+        shared += [v for v in self.model.data_vars if hasattr(v, "get_value")]
+        return [v.get_value(borrow=True) for v in shared]
+
+    def refresh(self) -> bool:
+        """Take up data replaced by ``pm.set_data`` since last time; say whether there were any."""
+        present = self._present_data()
+        if all(a is b for a, b in zip(present, self._sources, strict=True)):
+            return False
+        target = read_model(self.model, self.target.values, self._batch_size)
+        if _shape(target) != self._shape:
+            raise ValueError(
+                "pm.set_data has changed more than the number of rows (the columns of an array, or "
+                "the shape of a variable): build a new step method for these data."
+            )
+        self.target = target
+        for plate in target.plates:
+            _check_arrays(plate)
+        self.lay_out(self.first_layout())
+        refuse_infinite_rows(target, self._full)
+        self._sources = present
+        return True
+
+    def set_others(self, point: dict[str, np.ndarray]) -> None:
+        """Take up values of the variables that other step methods sample.
+
+        They are copied: some of those methods go on to change them in place.
+        """
+        self.others = {v.name: np.array(point[v.name]) for v in self.target.others}
+        self._prior_fixed = self.functions.prior.fixed_values(self.others)
+        self._prior_table[:] = self.functions.prior.arguments([], self._prior_fixed)
+
+    def settle_others(self) -> None:
+        """Let full passes and new chains see the present values of those variables too."""
+        for rows, scratch in zip(self.rows, self._full, strict=True):
+            rows.fixed = rows.gradient.fixed_values(self.others)
+            scratch.set_fixed(rows.fixed)
+        self._samples = {}
+
+    def constrained(self, theta: np.ndarray) -> dict[str, np.ndarray]:
+        """Values of the sampled variables on the model's own scale, by name."""
+        values = self._constrain(
+            {k: np.asarray(v) for k, v in self.target.unflatten(theta).items()}
+        )
+        names = [p.rv_name for p in self.target.parameters]
+        return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+
+    @cached_property
+    def _constrain(self):
+        values = list(self.target.values)
+        graphs = self.model.replace_rvs_by_values([self.model.values_to_rvs[v] for v in values])
+        return self.model.compile_fn(graphs, inputs=values, mode=PYTHON, on_unused_input="ignore")
+
+    def prior_gradient(self, points: np.ndarray) -> np.ndarray:
+        """∇ℓ₀ at each of `points`."""
+        points, out = np.ascontiguousarray(points, dtype=float), np.zeros(np.shape(points))
+        for i in range(len(points)):
+            add_row_sum_of_prior(self.prior, points[i : i + 1], out[i : i + 1])
+        return out
+
+    def likelihood_gradient(
+        self, points: np.ndarray, fraction: float = 1.0, cores: int | None = None
+    ) -> np.ndarray:
+        """Σᵢ ∇ℓᵢ at each of `points`: over all rows, or scaled up from a fraction of them.
+
+        The rows of a fraction are a random sample, the same at every call.
+        """
+        points = np.ascontiguousarray(points, dtype=float)
+        if fraction not in self._samples:
+            self._samples = {fraction: [_sample(scratch, fraction) for scratch in self._full]}
+        jobs = [
+            (sample.record, start, stop, whole.rows.n_rows / sample.rows.n_rows, piece)
+            for whole, sample in zip(self._full, self._samples[fraction], strict=True)
+            for start, stop, piece in _parts(sample)
+        ]
+
+        def work(job):
+            record, start, stop, weight, piece = job
+            out = np.zeros(points.shape)
+            add_row_sum(record, points, start, stop, np.full(piece, weight), out)
+            return out
+
+        with ThreadPoolExecutor(cores or os.cpu_count()) as pool:
+            return sum(pool.map(work, jobs), np.zeros(points.shape))
+
+    def gradient(self, points: np.ndarray, fraction: float = 1.0) -> np.ndarray:
+        """∇ log posterior at each of `points`, from all rows or a fraction of them."""
+        return self.prior_gradient(points) + self.likelihood_gradient(points, fraction)
+
+
+def _sample(scratch: Scratch, fraction: float) -> Scratch:
+    n_rows = scratch.rows.n_rows
+    k = math.ceil(fraction * n_rows)
+    return scratch if k >= n_rows else scratch.rows.sample(k).scratch()
+
+
+def _parts(scratch: Scratch) -> Iterator[tuple[int, int, int]]:
+    """First and last row of each part of a pass, and how many rows go into one call."""
+    rows = scratch.rows
+    bounds = np.linspace(0, rows.n_rows, min(_PARTS, rows.n_rows) + 1).astype(int)
+    piece = max(16, min(rows.n_rows, (1 << 18) // max(rows.row_bytes, 1)))
+    for start, stop in itertools.pairwise(bounds):
+        yield int(start), int(stop), piece
+
+
+def add_row_sum_of_prior(record: np.ndarray, point: np.ndarray, out: np.ndarray) -> None:
+    """Call ℓ₀'s gradient, which takes no rows, once."""
+    add_row_sum(record, point, 0, 1, np.ones(1), out)
+
+
+def _shape(target: Target) -> tuple:
+    """What compiled code takes for granted: parameters, plates, and arrays but for their length."""
+    plates = [(plate.name, [a.shape[1:] for a in plate.arrays()]) for plate in target.plates]
+    return [(p.name, p.shape) for p in target.parameters], plates
+
+
+def _check_arrays(plate: Plate) -> None:
+    lengths = {len(a) for a in plate.arrays()}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"The arrays of '{plate.name}' have different numbers of rows: {sorted(lengths)}."
+        )
+    refuse_nan(plate)

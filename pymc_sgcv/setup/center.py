@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the centering point θ̂ of the control variate and what is known about the posterior there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pymc as pm
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pymc_sgcv.arguments import check_mapping, given_generator, given_model
+from pymc_sgcv.engine.blas import one_blas_thread
+from pymc_sgcv.errors import warn
+from pymc_sgcv.kernel.preconditioners import Preconditioner
+from pymc_sgcv.model.start import initial_point
+from pymc_sgcv.model.target import Target
+from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup.search import OPTIMIZERS, Search, near_enough
+
+
+@dataclass(frozen=True)
+class Center:
+    """A point near the posterior mode, with the full-data gradient there.
+
+    Attributes
+    ----------
+    point
+        θ̂ by variable name, on the model's own scale.
+    theta
+        θ̂ as the flat vector of unconstrained value variables.
+    gradient
+        Gradient of the log posterior over all the data at θ̂, on the unconstrained scale.
+    likelihood_gradient
+        The part of `gradient` that comes from the subsampled likelihoods.
+    factor
+        F with FFᵀ the approximate posterior covariance at θ̂; ``np.asarray`` of it is a (d, d)
+        matrix, or a (d,) vector if diagonal.
+    distance
+        The Newton decrement √(gᵀ FFᵀ g): how far θ̂ is from the mode in posterior standard
+        deviations. The paper's cost is independent of N while this is of order 1.
+    passes
+        How many times the data were read to find θ̂.
+    converged
+        Whether `distance` is small: at most 0.3 √d, or 1.
+    """
+
+    point: dict[str, np.ndarray]
+    theta: np.ndarray = field(repr=False)
+    gradient: np.ndarray = field(repr=False)
+    likelihood_gradient: np.ndarray = field(repr=False)
+    factor: Preconditioner = field(repr=False)
+    distance: float
+    passes: float
+    converged: bool
+
+
+def find_center(
+    model: pm.Model | None = None,
+    *,
+    method: str = "adam",
+    batch_size: int | None = None,
+    step_size: float | None = None,
+    passes: float = 3.0,
+    polish: bool = True,
+    start: Mapping[str, np.ndarray] | None = None,
+    random_seed: int | np.random.Generator | None = None,
+    progressbar: bool = True,
+    compile_kwargs: dict | None = None,
+) -> Center:
+    """Find a centering point near the posterior mode of a minibatched model.
+
+    Minibatch ascent with decreasing steps and averaged iterates, until the gradient can no longer
+    be told from its noise; then Newton steps with full gradients and a curvature from gradient
+    differences, until θ̂ is within a fraction of a posterior standard deviation of the mode.
+
+    Parameters
+    ----------
+    model
+        The PyMC model; taken from the context if None.
+    method
+        ``"adam"``, or ``"sgd"`` with polynomially decreasing steps as in the paper.
+    batch_size
+        Rows per minibatch; default: what ``pm.Minibatch`` was given.
+    step_size
+        First step of the ascent, in units of each coordinate's scale.
+    passes
+        How often the minibatches may go through the data; small data are read more often, since
+        there are at least 1,000 steps.
+    polish
+        Whether to take Newton steps on full gradients afterwards.
+    start
+        Values by variable name to start from, on the model's own scale.
+    random_seed, progressbar, compile_kwargs
+        As in ``pm.sample``.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     center = sg.find_center(random_seed=1)
+    ...     idata = pm.sample(step=sg.SGLDCV(center=center))
+    """
+    if method not in OPTIMIZERS:
+        raise ValueError(f"method must be one of {tuple(OPTIMIZERS)}, not {method!r}.")
+    _check_positive(step_size=1.0 if step_size is None else step_size, passes=passes)
+    check_mapping("start", start, "values by variable name")
+    rng = given_generator("random_seed", random_seed)
+    problem = Problem(given_model(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
+    theta = unconstrained(problem.target, start or {}, "start")
+    return center_near(
+        problem, theta, rng, method, step_size, passes, polish=polish, progressbar=progressbar
+    )
+
+
+def center_near(
+    problem: Problem,
+    theta: np.ndarray,
+    rng: np.random.Generator,
+    method: str = "adam",
+    step_size: float | None = None,
+    passes: float = 3.0,
+    *,
+    polish: bool = True,
+    progressbar: bool = False,
+    factor: Preconditioner | None = None,
+    warns: bool = True,
+) -> Center:
+    """`find_center` for a problem that is already compiled, from the flat point `theta`.
+
+    A `factor` from elsewhere spares the curvature where it is not polished.
+    """
+    with one_blas_thread(), _progress(progressbar) as report:
+        search = Search(problem, theta, rng, report)
+        search.factor = factor
+        if passes > 0:
+            search.ascend(OPTIMIZERS[method], step_size, passes)
+        if polish:
+            search.newton()
+        center = _finish(search)
+    if polish and warns and not center.converged:
+        warn(
+            f"The centering point is {center.distance:.1f} posterior standard deviations (Newton "
+            f"decrement, {problem.size} parameters) from the mode: the control variate will be "
+            "noisy. Give better starting values, more passes to find_center, or check that the "
+            "posterior has one mode and no flat directions.",
+        )
+    return center
+
+
+def center_at(problem: Problem, theta: np.ndarray, factor: Preconditioner | None = None) -> Center:
+    """The Center at a given point: full gradient and curvature there, no search."""
+    with one_blas_thread():
+        search = Search(problem, theta, np.random.default_rng(0), lambda *_: None, given=True)
+        search.factor = factor
+        return _finish(search)
+
+
+def given_center(problem: Problem, center: Center | Mapping[str, np.ndarray]) -> Center:
+    """The user's center with the gradient of the present data; an error if it does not fit."""
+    if isinstance(center, Mapping):
+        if not center:
+            names = [p.rv_name for p in problem.target.parameters]
+            raise ValueError(f"center is empty: give values of {names}, or leave center out.")
+        return center_at(problem, unconstrained(problem.target, center))
+    if not isinstance(center, Center):
+        raise TypeError(
+            "center must be a Center from find_center or a dict of values by variable name, not "
+            f"{type(center).__name__}."
+        )
+    target = problem.target
+    expected = {k: v.shape for k, v in problem.constrained(target.flatten(target.start)).items()}
+    if {k: np.shape(v) for k, v in center.point.items()} != expected:
+        raise ValueError(
+            f"center has the variables {sorted(center.point)}, the model {sorted(expected)}, or "
+            "their shapes differ: it belongs to another model."
+        )
+    theta = unconstrained(target, center.point)
+    if not np.allclose(theta, center.theta, rtol=1e-6, atol=1e-6):  # of other transforms
+        return center_at(problem, theta)
+    return center_at(problem, center.theta, center.factor)
+
+
+def _check_positive(**numbers) -> None:
+    for name, value in numbers.items():
+        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not number or not np.isfinite(value) or value <= 0:
+            raise ValueError(f"{name} must be a positive number, not {value!r}.")
+
+
+def unconstrained(
+    target: Target, point: Mapping[str, np.ndarray], what: str = "center"
+) -> np.ndarray:
+    """The flat θ of values by variable name on the model's own scale, the rest at their start."""
+    if not point:
+        return target.flatten(target.start)
+    model = target.model
+    known = {rv.name for rv in model.free_RVs}
+    unknown = sorted(set(point) - known)
+    if unknown:
+        raise ValueError(
+            f"{what} names {unknown}, which are not free variables of the model: {sorted(known)}."
+        )
+    usual, overrides = initial_point(model, unconstrained=False), {}
+    for name, value in point.items():
+        try:
+            overrides[name] = np.asarray(value, dtype=float)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{what} gives '{name}' a value that is no number: {value!r}."
+            ) from None
+        if overrides[name].shape != usual[name].shape:
+            raise ValueError(
+                f"{what} gives '{name}' the shape {overrides[name].shape}, but it has "
+                f"{usual[name].shape}."
+            )
+        if not np.isfinite(overrides[name]).all():
+            raise ValueError(f"{what} holds values of '{name}' that are not finite.")
+    with np.errstate(all="ignore"):
+        theta = target.flatten(initial_point(model, overrides))
+    if not np.isfinite(theta).all():
+        name = target.describe(int(np.argmax(~np.isfinite(theta))))
+        raise ValueError(f"{what} is outside the support of the prior: {name} is not finite.")
+    return theta
+
+
+def _finish(search: Search) -> Center:
+    """Full gradient and curvature where the search ended."""
+    problem, theta = search.problem, search.theta
+    if search.factor is None:
+        search.factor = search.covariance_factor()
+    likelihood = problem.likelihood_gradient(theta[None])[0]
+    gradient = likelihood + problem.prior_gradient(theta[None])[0]
+    distance = search.distance(gradient)
+    if not np.isfinite(distance):
+        raise ValueError(
+            "The search for a center ended where the gradient or the curvature of the log "
+            "posterior is not finite. Give better starting values (initval=... in the model), or "
+            "center=... by variable name."
+        )
+    search.report("done", 1.0)
+    return Center(
+        point=problem.constrained(theta),
+        theta=theta,
+        gradient=gradient,
+        likelihood_gradient=likelihood,
+        factor=search.factor,
+        distance=distance,
+        passes=round(search.passes + 1, 2),
+        converged=bool(distance <= near_enough(problem.size)),
+    )
+
+
+class _progress:
+    """A progress bar that says what the search is doing."""
+
+    def __init__(self, show: bool):
+        self.bar = Progress(
+            TextColumn("Finding the center: {task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            disable=not show,
+        )
+
+    def __enter__(self) -> Callable[[str, float], None]:
+        self.bar.start()
+        self.task = self.bar.add_task("starting", total=1.0)
+        return lambda what, share: self.bar.update(self.task, description=what, completed=share)
+
+    def __exit__(self, *_):
+        self.bar.stop()

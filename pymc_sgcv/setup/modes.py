@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Look for a second mode before sampling: chains around one center would never find it.
+
+Further searches start elsewhere. Along the straight line from the center to where such a search
+ends the log posterior is the integral of the gradient's component along it. Where the posterior has
+one mode it only falls; if it falls and rises again, there is a valley, and a hill behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_sgcv.errors import warn
+from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup.center import Center, center_near
+
+_POINTS = 15
+_SPREAD = 2.0
+"""Half-width of the uniform spread of further starts, on the unconstrained scale."""
+_VALLEY = 2.0
+"""A valley must be this deep, in units of log density, below the lower one of its hills."""
+_RELEVANT = 20.0
+"""A hill lower than the center by more than this holds no mass worth mentioning."""
+_MOVES = 2
+_SOME_ROWS = 5000
+
+
+@dataclass(frozen=True)
+class Line:
+    """The log density along a line: at its end, minus that at its start; and the dip between."""
+
+    height: float
+    depth: float
+
+
+def highest_center(problem: Problem, center: Center, rng: np.random.Generator) -> Center:
+    """The center, or a higher one that further searches find; a second mode is warned about.
+
+    A center that can be left by climbing alone was no mode: a search may rest on a saddle.
+    """
+    for _ in range(_MOVES):
+        higher = None
+        for start in _starts(problem, center, rng):
+            other = _search(problem, center, start, rng)
+            if other is None:
+                continue
+            line = between(problem, center.theta, other.theta)
+            if line.depth > _VALLEY and line.height > -_RELEVANT:
+                _warn(problem, center, other, line)
+                return center if line.height <= 0 else other
+            if line.depth <= _VALLEY and line.height > _VALLEY:
+                higher = other
+        if higher is None:
+            return center
+        center = higher
+    return center
+
+
+def _starts(problem: Problem, center: Center, rng: np.random.Generator) -> list[np.ndarray]:
+    """Two random starts, and mirror images of the center: signs are the commonest symmetry.
+
+    About the initial point and about zero: the user may have put the former into one of the modes.
+    """
+    usual = problem.target.flatten(problem.target.start)
+    mirrored = [2 * usual - center.theta] + ([-center.theta] if usual.any() else [])
+    return [*mirrored, *(usual + rng.uniform(-_SPREAD, _SPREAD, (2, problem.size)))]
+
+
+def _search(problem: Problem, center: Center, start: np.ndarray, rng) -> Center | None:
+    """Where a search from `start` ends if it is another place; polished only in that case."""
+    try:
+        rough = center_near(problem, start, rng, passes=1.0, polish=False, factor=center.factor)
+        some = min(1.0, _SOME_ROWS / problem.n_rows)
+        line = between(problem, center.theta, rough.theta, some)
+        if not (line.depth > _VALLEY or line.height > _VALLEY):
+            return None
+        return center_near(problem, rough.theta, rng, passes=0.0, warns=False)
+    except (ValueError, FloatingPointError, np.linalg.LinAlgError):
+        return None  # a start outside the support: nothing was found there
+
+
+def between(problem: Problem, theta: np.ndarray, other: np.ndarray, fraction: float = 1.0) -> Line:
+    """The log posterior on the way from one point to another, by Gauss–Legendre quadrature.
+
+    A fraction of the rows is enough to see whether there may be a valley.
+    """
+    t, weights = np.polynomial.legendre.leggauss(_POINTS)
+    t, weights = (t + 1) / 2, weights / 2
+    slopes = problem.gradient(theta + t[:, None] * (other - theta), fraction) @ (other - theta)
+    if not np.isfinite(slopes).all():
+        return Line(-np.inf, 0.0)
+    climb = np.cumsum(weights * slopes)
+    return Line(float(climb[-1]), float(min(0.0, climb[-1]) - climb.min()))
+
+
+def _warn(problem: Problem, center: Center, other: Center, line: Line) -> None:
+    worst = int(np.argmax(np.abs(other.theta - center.theta) / center.factor.spread()))
+    here, there = (center, other) if line.height <= 0 else (other, center)
+    warn(
+        "The posterior has another mode: "
+        f"{problem.target.describe(worst)} is {here.theta[worst]:.3g} at the center and "
+        f"{there.theta[worst]:.3g} there (unconstrained), where the log density is "
+        f"{abs(line.height):.1f} lower. Chains around one center do not visit both: constrain the "
+        "model (an order, a sign, a narrower prior), or pass center=... to sample around the mode "
+        "that you want."
+    )

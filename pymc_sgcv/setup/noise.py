@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure the noise of a gradient estimator, in coordinates whitened by the posterior."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.linalg import eigh
+
+from pymc_sgcv.kernel.chain import Chain, Method
+from pymc_sgcv.kernel.dynamics import BAOAB
+from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
+from pymc_sgcv.kernel.preconditioners import Preconditioner
+from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup.center import Center
+
+MOST_NUMBERS = 20_000_000
+"""What is kept of a pilot or of pairs of estimates at once: 160 MB."""
+
+
+def pairs(d: int) -> int:
+    """How many pairs of estimates tell the noise in d directions: 2000 at most."""
+    return int(min(np.clip(20 * d, 800, 2000), max(100, MOST_NUMBERS // d)))
+
+
+def control_variate(center: Center) -> Method:
+    """SGLD-CV as the pilot runs it: preconditioned by the covariance at the center."""
+    return Method(
+        CONTROL_VARIATE,
+        BAOAB,
+        center.factor,
+        center=center.theta,
+        constant=center.likelihood_gradient,
+    )
+
+
+def around(center: Center, rng: np.random.Generator, count: int | None = None) -> np.ndarray:
+    """Draws of the Gaussian that the center stands for; by default enough to measure the noise."""
+    d = len(center.theta)
+    return center.theta + center.factor.apply(rng.standard_normal((count or pairs(d), d)))
+
+
+def fixed_center(method: Method) -> Method:
+    """The method, with a control variate at a fixed center in place of one that moves."""
+    if method.fixes_center or method.estimator == STANDARD:
+        return method
+    return replace(method, estimator=CONTROL_VARIATE, refresh=0)
+
+
+def gradient_noise(
+    problem: Problem,
+    method: Method,
+    draws: np.ndarray,
+    factor: Preconditioner,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Second moments of the gradient noise in whitened coordinates, from pairs of estimates.
+
+    Two independent estimates at the same point differ by noise alone: V = E[(ĝ₁−ĝ₂)(ĝ₁−ĝ₂)ᵀ]/2.
+    """
+    stand_in = fixed_center(method)
+    moving = stand_in is not method
+    chain = Chain(problem, stand_in)
+    points = draws[np.linspace(0, len(draws) - 1, pairs(problem.size)).astype(int)]
+    differences = chain.pair_differences(points, rng)
+    # Reference points of SAGA and SVRG are spread like the chain itself: twice the variance of a
+    # fixed center. The rows of a block share theirs, so its distance from the rest stays whole.
+    scale = 0.5 * (2.0 if moving else 1.0)
+    shared = 1.0 if method.estimator == SAGA_BLOCKS else 0.0
+    if method.estimator == SAGA and problem.layout.subsampling == "block":
+        shared = 0.7  # two or three reference points to a block
+    noise = factor.moments(factor.apply_transposed(differences), scale)
+    return noise + shared * factor.identity()
+
+
+def line(x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The least-squares line of each column of g on the columns of x, both centred.
+
+    Eigenvalues and eigenvectors of xᵀx, xᵀg along these, and the variance of g around the line.
+    From moments alone: nothing of the size of the draws is made.
+    """
+    values, vectors = eigh(x.T @ x)
+    along = vectors.T @ (x.T @ g)
+    share = along**2 / np.maximum(values, 1e-12 * values[-1])[:, None]
+    rest = np.maximum(np.einsum("ij,ij->j", g, g) - share.sum(0), 0.0) / len(x)
+    return values, vectors, along, rest
+
+
+def unexplained(x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Variance of each column of g around its least-squares line on the columns of x."""
+    return line(x, g)[-1]
+
+
+def worst(factor: Preconditioner, noise: np.ndarray) -> float:
+    """The noise variance in the worst whitened direction."""
+    return max(factor.largest(noise), 1e-12)  # none at all where a minibatch is all there is

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search for the mode: minibatch ascent, then Newton steps with full gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from pymc_sgcv.engine.xoshiro import seeded
+from pymc_sgcv.kernel.chain import Chain, Method
+from pymc_sgcv.kernel.dynamics import EULER
+from pymc_sgcv.kernel.estimators import STANDARD
+from pymc_sgcv.kernel.preconditioners import Dense, Diagonal, Preconditioner
+from pymc_sgcv.model.target import Target
+from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup.curvature import coordinate_scales, covariance_factor, diagonal_scales
+from pymc_sgcv.setup.optimizers import ADAM, SGD, ascend
+
+DENSE_LIMIT = 400
+"""Up to this many parameters the covariance is dense, above it is diagonal."""
+_COORDINATES_LIMIT = 2000
+"""Up to this many, scales are found coordinate by coordinate; above, by random probes."""
+OPTIMIZERS = {"adam": ADAM, "sgd": SGD}
+_PHASES = 0.1, 0.03, 0.01, 0.003, 0.001
+_WINDOW = 100
+_NEWTON_STEPS = 12
+_NEAR = 0.03
+"""Newton steps stop at this distance from the mode per direction, in standard deviations."""
+_POINT_ROWS = 10_000_000
+"""Rows × points that one estimate of the curvature may cost; ten times that where they stack."""
+
+
+class Search:
+    """The state of a search for the mode: the point, the gradient there, F, and the passes made."""
+
+    def __init__(self, problem: Problem, theta, rng, report, given: bool = False):
+        self.problem, self.rng, self.report, self.given = problem, rng, report, given
+        self.theta = np.array(theta, dtype=float)
+        self.passes = 0.0
+        self.factor: Preconditioner | None = None
+        self.scales: np.ndarray | float = 1e-2
+        self.gradient = self._full_gradient(self.theta)
+        refuse_infinite_gradient(self.problem.target, self.gradient, self.given)
+
+    def _full_gradient(self, theta: np.ndarray) -> np.ndarray:
+        self.passes += 1
+        return self.problem.gradient(theta[None])[0]
+
+    def _partial_gradient(self, budget: float) -> Callable[[np.ndarray], np.ndarray]:
+        if all(gradient.stacked for gradient in self.problem.functions.plates):
+            budget *= 10
+        fraction = min(1.0, max(budget / (2 * self.problem.size), 2000) / self.problem.n_rows)
+
+        def gradient(points: np.ndarray) -> np.ndarray:
+            self.passes += fraction * len(points)
+            return self.problem.gradient(points, fraction)
+
+        return gradient
+
+    def _scales(self) -> np.ndarray:
+        if self.problem.size > _COORDINATES_LIMIT:
+            return diagonal_scales(self._partial_gradient(1e7), self.theta, self.rng)
+        self.scales = coordinate_scales(self._partial_gradient(1e5), self.theta, self.scales)
+        return self.scales
+
+    def ascend(self, kind: int, step_size: float | None, passes: float) -> None:
+        """Minibatch steps, longer ones first, each length until it finds no more signal."""
+        self.report("minibatch steps", 0.0)
+        chain = Chain(self.problem, Method(STANDARD, EULER, Diagonal(np.ones(self.problem.size))))
+        chain.points[0] = self.theta
+        random = seeded(self.rng)
+        scale = self._scales() if self.factor is None else self.factor.spread()
+        if kind == ADAM:  # one unit of information, at most the unconstrained scale's own unit
+            scale = np.minimum(scale * np.sqrt(self.problem.n_rows), 1.0)
+        moments, means = np.zeros((3, self.problem.size)), np.zeros((3, self.problem.size))
+        rate = self.problem.batch_rows / self.problem.n_rows
+        windows = max(2, int(passes / rate / len(_PHASES) / _WINDOW))
+        for phase, h in enumerate(_PHASES):
+            for window in range(min(windows, 100)):
+                steps = self._steps(kind, h, step_size, phase * windows + window)
+                fine = ascend(kind, chain.estimator, scale, steps, moments, random, *means)
+                self.passes += _WINDOW * rate
+                if not fine:
+                    return  # keep the last good average; Newton goes on from there
+                if window and _only_noise(means):
+                    break
+            self.theta = means[0].copy()
+            self.report("minibatch steps", 0.5 * (phase + 1) / len(_PHASES))
+
+    @staticmethod
+    def _steps(kind: int, h: float, step_size: float | None, windows_done: int) -> np.ndarray:
+        if kind == ADAM:
+            return np.full(_WINDOW, h if step_size is None else h * step_size / _PHASES[0])
+        k = windows_done * _WINDOW + np.arange(_WINDOW)
+        return (0.1 if step_size is None else step_size) * (1 + k / 50) ** -0.75
+
+    def newton(self) -> None:
+        """Damped Newton steps until the decrement is small or does not shrink any more.
+
+        The curvature is found anew where a step with an older one gained less than expected.
+        """
+        self.gradient = self._full_gradient(self.theta)
+        refuse_infinite_gradient(self.problem.target, self.gradient, self.given)
+        fresh, d = False, self.problem.size
+        for k in range(_NEWTON_STEPS):
+            self.report("Newton steps", 0.5 + 0.5 * k / _NEWTON_STEPS)
+            if self.factor is None:
+                self.factor, fresh = self.covariance_factor(), True
+            before = self.distance(self.gradient)
+            if before <= _NEAR * np.sqrt(d):
+                return
+            moved = self._line_search(before)
+            after = self.distance(self.gradient)
+            slow = after > 0.7 * before  # kinks of a prior: the pilot's mean is the better center
+            if fresh and (not moved or (slow and after <= near_enough(d))):
+                return
+            if not moved or after > 0.3 * before:
+                self.factor = None
+            fresh = False
+
+    def _line_search(self, before: float) -> bool:
+        direction = self.factor.apply(self.factor.apply_transposed(self.gradient))
+        for t in (1.0, 0.5, 0.25, 0.1, 0.03, 0.01):
+            theta = self.theta + t * direction
+            gradient = self._full_gradient(theta)
+            if np.isfinite(gradient).all() and self.distance(gradient) < (1 - 0.1 * t) * before:
+                self.theta, self.gradient = theta, gradient
+                return True
+        return False
+
+    def covariance_factor(self) -> Preconditioner:
+        """F with FFᵀ the approximate posterior covariance at the present point."""
+        scales = self._scales()
+        if self.problem.size > DENSE_LIMIT:
+            return Diagonal(scales)
+        return Dense(covariance_factor(self._partial_gradient(_POINT_ROWS), self.theta, scales))
+
+    def distance(self, gradient: np.ndarray) -> float:
+        """The Newton decrement of a gradient: the distance to the mode in standard deviations."""
+        return float(np.linalg.norm(self.factor.apply_transposed(gradient)))
+
+
+def refuse_infinite_gradient(target: Target, gradient: np.ndarray, given: bool = False) -> None:
+    """Raise an error that names the parameter whose gradient is not finite."""
+    bad = ~np.isfinite(gradient)
+    if not bad.any():
+        return
+    name = target.describe(int(np.argmax(bad)))
+    place, advice = (
+        ("given center", "Choose a center inside the support.")
+        if given
+        else (
+            "starting point",
+            "Give starting values inside the support (initval=...), or check the data for "
+            "impossible observations.",
+        )
+    )
+    raise ValueError(
+        f"The gradient of the log posterior with respect to {name} is not finite at the {place}. "
+        f"{advice}"
+    )
+
+
+def near_enough(d: int) -> float:
+    """The Newton decrement up to which a center in d dimensions is a good one.
+
+    Chains are √d from their own mean: a center that far beside it adds 9 % to the gradient noise.
+    """
+    return max(1.0, 0.3 * math.sqrt(d))
+
+
+def _only_noise(means: np.ndarray) -> bool:
+    """Whether a window's mean gradient is no larger than chance would make it."""
+    variance = np.maximum(means[2] - means[1] ** 2, 1e-300) / _WINDOW
+    return bool(np.mean(means[1] ** 2 / variance) < 3.0)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where documents come from, in which order, and that generated ones say so."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from pymc_sgcv.datasets import _wikipedia
+from pymc_sgcv.datasets._wikipedia import wikipedia
+from pymc_sgcv.errors import SGCVWarning
+
+COUNTS = sp.csr_matrix(np.arange(30).reshape(10, 3))
+
+
+@pytest.fixture
+def local(tmp_path, monkeypatch):
+    monkeypatch.setenv("SGCV_DATA", str(tmp_path))
+    np.savez(
+        tmp_path / "docs.npz",
+        indptr=COUNTS.indptr,
+        indices=COUNTS.indices.astype("uint16"),
+        data=COUNTS.data.astype("uint16"),
+        shape=COUNTS.shape,
+        n_train=8,
+        vocab=["a", "b", "c"],
+    )
+    return tmp_path
+
+
+def test_a_local_copy_is_found_through_the_environment(local):
+    data = wikipedia(download=False)
+    assert data.source == "local copy"
+    assert np.array_equal(data.test.toarray(), COUNTS[8:].toarray())
+    assert np.array_equal(np.sort(data.train.toarray()[:, 2]), COUNTS[:8].toarray()[:, 2])
+    assert list(data.vocabulary) == ["a", "b", "c"]
+
+
+def test_the_first_training_documents_are_the_same_whatever_their_number(local):
+    assert np.array_equal(wikipedia(n_documents=3).train.toarray(), wikipedia().train[:3].toarray())
+
+
+def test_a_file_without_the_arrays_is_refused(tmp_path):
+    np.savez(tmp_path / "docs.npz", indptr=[0])
+    with pytest.raises(ValueError, match="has no array indices, data, shape, vocab, n_train"):
+        wikipedia(tmp_path)
+
+
+def test_generated_documents_say_so(monkeypatch):
+    monkeypatch.delenv("SGCV_DATA", raising=False)
+    with pytest.warns(SGCVWarning, match="generated"):
+        data = wikipedia(n_documents=50, download=False)
+    assert data.source == "generated look-alike"
+    assert data.train.shape == (50, 1000) and data.test.shape == (1000, 1000)
+    assert np.asarray(data.train.sum(axis=1)).min() >= 5
+
+
+def test_downloaded_text_becomes_counts_of_its_commonest_words(monkeypatch):
+    monkeypatch.delenv("SGCV_DATA", raising=False)
+    texts = ["The cat saw the cat. A dog saw a cat."] * 19 + ["cat"]
+    monkeypatch.setattr(_wikipedia, "_fetch", lambda: _wikipedia._count_words(texts))
+    data = wikipedia()
+    assert data.source == "download"
+    assert list(data.vocabulary) == ["cat", "saw", "dog"]  # stop words are out, commonest first
+    assert np.array_equal(np.unique(data.train.toarray(), axis=0), [[3, 2, 1]])
+    assert data.train.shape[0] + data.test.shape[0] == 19  # the last one is too short
+
+
+def test_fewer_than_one_document_is_refused():
+    with pytest.raises(ValueError, match="at least 1"):
+        wikipedia(n_documents=0)

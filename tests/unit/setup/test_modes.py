@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A second mode is seen before sampling, and a model with one mode is left in peace."""
+
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_sgcv as sg
+from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup.center import center_near
+from pymc_sgcv.setup.modes import between, highest_center
+
+_rng = np.random.default_rng(4)
+Y = 1.0 + _rng.normal(size=200)
+
+
+def model_of(mean, prior):
+    with pm.Model() as model:
+        y = pm.Minibatch(Y, batch_size=50)
+        a = prior()
+        pm.Normal("y", mean(a), 3.0, observed=y, total_size=len(Y))
+    return model
+
+
+def symmetric():
+    """Only the square is identified: modes at ±1, and at the initial point 0 a saddle."""
+    return model_of(lambda a: a**2, lambda: pm.Normal("a", 0, 2))
+
+
+def log_posterior(a):
+    return -np.sum((Y - a**2) ** 2) / 18 - a**2 / 8
+
+
+def test_two_modes_are_warned_about():
+    with symmetric(), pytest.warns(sg.SGCVWarning, match=r"another mode: a is .* constrain"):
+        step = sg.SGLDCV(progressbar=False)
+    assert abs(step.plan.center.theta[0]) == pytest.approx(1, abs=0.15)
+
+
+def test_a_sign_constraint_makes_one_mode_of_two():
+    with (
+        model_of(lambda a: a**2, lambda: pm.HalfNormal("a", 2)),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("error")
+        sg.SGLDCV(progressbar=False)
+
+
+def test_the_log_posterior_between_two_points_is_the_integral_of_its_gradient():
+    line = between(Problem(symmetric()), np.array([-1.0]), np.array([1.2]))
+    grid = np.linspace(-1.0, 1.2, 2000)
+    values = np.array([log_posterior(a) for a in grid]) - log_posterior(-1.0)
+    assert line.height == pytest.approx(values[-1], rel=1e-6)
+    assert line.depth == pytest.approx(min(0, values[-1]) - values.min(), rel=0.05)
+
+
+def test_the_center_is_in_the_higher_of_two_modes_whichever_the_search_found_first():
+    """The prior favours +1 by five units of log density, and the initial point leads to −1."""
+    model = model_of(lambda a: a**2, lambda: pm.Normal("a", 1, 0.63, initval=-0.4))
+    with model, pytest.warns(sg.SGCVWarning, match=r"a is 1.* at the center and -0\.9.* lower"):
+        step = sg.SGLDCV(progressbar=False)
+    assert step.plan.center.theta[0] == pytest.approx(1, abs=0.15)
+    lower = center_near(step.problem, np.array([-0.4]), np.random.default_rng(0))
+    assert lower.theta[0] == pytest.approx(-1, abs=0.15)
+    for first in (lower, step.plan.center):
+        with pytest.warns(sg.SGCVWarning, match="another mode"):
+            found = highest_center(step.problem, first, np.random.default_rng(1))
+        assert found.theta[0] == pytest.approx(1, abs=0.15)
