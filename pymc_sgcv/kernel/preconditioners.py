@@ -3,7 +3,8 @@
 
 A chain moves in coordinates x = F⁻¹θ, in which the posterior is about standard normal. All that the
 rest of the package asks of F is here: products with F and Fᵀ, a solution, the standard deviations
-that belong to it, and second moments in its coordinates. What is d × d stays inside `Dense`.
+that belong to it, and second moments in its coordinates. What is d × d stays inside `Dense`;
+`LowRank` takes d (k + 1) numbers and as much time for a product.
 
 Vectors are rows: every product takes (..., d) and gives the same shape.
 """
@@ -18,7 +19,7 @@ from scipy.linalg import eigh, lu_factor, lu_solve
 
 from pymc_sgcv.engine.native import compiled
 
-DENSE, DIAGONAL = range(2)
+DENSE, DIAGONAL, LOW_RANK = range(3)
 
 
 class Form(NamedTuple):
@@ -29,14 +30,17 @@ class Form(NamedTuple):
     kind
         One of those above.
     matrix
-        F itself if dense, else of no size.
+        F itself if dense, Vᵀ of (k, d) if of low rank, else of no size.
     scales
-        The diagonal of F if that is all, else of no size.
+        S, the diagonal part, of no size if dense.
+    stretch
+        What low rank adds along the directions V, of (k,), else of no size.
     """
 
     kind: int
     matrix: np.ndarray
     scales: np.ndarray
+    stretch: np.ndarray
 
 
 @compiled
@@ -44,8 +48,11 @@ def apply(form, vector, out):
     """Fill `out` with F times `vector`."""
     if form.kind == DENSE:
         np.dot(form.matrix, vector, out)
-    else:
+    elif form.kind == DIAGONAL:
         _scale(form.scales, vector, out)
+    else:
+        _stretch(form, vector, out)
+        _scale(form.scales, out, out)
 
 
 @compiled
@@ -53,14 +60,30 @@ def apply_transposed(form, vector, out):
     """Fill `out` with Fᵀ times `vector`."""
     if form.kind == DENSE:
         np.dot(form.matrix.T, vector, out)
-    else:
+    elif form.kind == DIAGONAL:
         _scale(form.scales, vector, out)
+    else:
+        scaled = np.empty(len(vector))
+        _scale(form.scales, vector, scaled)
+        _stretch(form, scaled, out)
 
 
 @compiled
 def _scale(scales, vector, out):
     for j in range(len(out)):
         out[j] = scales[j] * vector[j]
+
+
+@compiled
+def _stretch(form, vector, out):
+    """Fill `out` with (I + V diag(stretch) Vᵀ) times `vector`."""
+    along = np.empty(len(form.stretch))
+    np.dot(form.matrix, vector, along)
+    for k in range(len(along)):
+        along[k] *= form.stretch[k]
+    np.dot(form.matrix.T, along, out)
+    for j in range(len(out)):
+        out[j] += vector[j]
 
 
 class Preconditioner(ABC):
@@ -165,7 +188,7 @@ class Dense(Preconditioner):
 
     def form(self):
         """The matrix."""
-        return Form(DENSE, np.ascontiguousarray(self.matrix), np.empty(0))
+        return Form(DENSE, np.ascontiguousarray(self.matrix), np.empty(0), np.empty(0))
 
     def ratios(self, other):
         """By singular value decomposition."""
@@ -201,40 +224,15 @@ class Dense(Preconditioner):
         return np.array(self.matrix, dtype=dtype)
 
 
-class Diagonal(Preconditioner):
-    """A diagonal F, given by its diagonal: standard deviations."""
+class _Coordinatewise(Preconditioner):
+    """What is known of second moments is known coordinate by coordinate."""
 
-    name, complete = "diagonal", False
-
-    def __init__(self, scales: np.ndarray):
-        self.scales = scales
+    complete = False
 
     @property
     def size(self) -> int:
-        """D."""
+        """The number of parameters."""
         return len(self.scales)
-
-    def apply(self, vectors):
-        """Each coordinate times its scale."""
-        return vectors * self.scales
-
-    apply_transposed = apply
-
-    def solve(self, vectors):
-        """Each coordinate over its scale."""
-        return np.divide(vectors, self.scales, out=vectors)
-
-    def spread(self):
-        """The scales."""
-        return self.scales
-
-    def form(self):
-        """The scales."""
-        return Form(DIAGONAL, np.empty((0, 0)), np.ascontiguousarray(self.scales))
-
-    def ratios(self, other):
-        """Ratios of the standard deviations."""
-        return other.spread() / self.scales
 
     def moments(self, white, scale=1.0):
         """Mean squares, of (d,)."""
@@ -256,12 +254,101 @@ class Diagonal(Preconditioner):
         """Coordinates are taken as uncorrelated."""
         return moments, self
 
+
+class Diagonal(_Coordinatewise):
+    """A diagonal F, given by its diagonal: standard deviations."""
+
+    name = "diagonal"
+
+    def __init__(self, scales: np.ndarray):
+        self.scales = scales
+
+    def apply(self, vectors):
+        """Each coordinate times its scale."""
+        return vectors * self.scales
+
+    apply_transposed = apply
+
+    def solve(self, vectors):
+        """Each coordinate over its scale."""
+        return np.divide(vectors, self.scales, out=vectors)
+
+    def spread(self):
+        """The scales."""
+        return self.scales
+
+    def form(self):
+        """The scales."""
+        return Form(DIAGONAL, np.empty((0, 0)), np.ascontiguousarray(self.scales), np.empty(0))
+
+    def ratios(self, other):
+        """Ratios of the standard deviations."""
+        return other.spread() / self.scales
+
     def by_parameter(self, share):
         """A parameter is a coordinate."""
         return share
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
         return np.array(self.scales, dtype=dtype)
+
+
+class LowRank(_Coordinatewise):
+    """F = S (I + V diag(a) Vᵀ): a diagonal, and a few directions that are longer or shorter.
+
+    Parameters
+    ----------
+    scales
+        The diagonal of S, (d,).
+    directions
+        V, orthonormal columns, (d, k).
+    lengths
+        1 + a: the standard deviations along V in units of S, (k,).
+    """
+
+    name = "lowrank"
+
+    def __init__(self, scales: np.ndarray, directions: np.ndarray, lengths: np.ndarray):
+        self.scales, self.directions, self.lengths = scales, directions, lengths
+
+    def _stretched(self, vectors: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        return vectors + ((vectors @ self.directions) * (lengths - 1)) @ self.directions.T
+
+    def apply(self, vectors):
+        """S (v + V a Vᵀ v)."""
+        return self.scales * self._stretched(vectors, self.lengths)
+
+    def apply_transposed(self, vectors):
+        """(I + V a Vᵀ) S v."""
+        return self._stretched(self.scales * vectors, self.lengths)
+
+    def solve(self, vectors):
+        """(I + V (1 / (1 + a) − 1) Vᵀ) S⁻¹ v."""
+        return self._stretched(np.divide(vectors, self.scales, out=vectors), 1 / self.lengths)
+
+    def spread(self):
+        """S √(1 + Σ V² ((1 + a)² − 1))."""
+        return self.scales * np.sqrt(1 + self.directions**2 @ (self.lengths**2 - 1))
+
+    def form(self):
+        """S, Vᵀ and a."""
+        directions = np.ascontiguousarray(self.directions.T)
+        return Form(LOW_RANK, directions, np.ascontiguousarray(self.scales), self.lengths - 1)
+
+    def ratios(self, other):
+        """Ratios of the standard deviations."""
+        return other.spread() / self.spread()
+
+    def by_parameter(self, share):
+        """Σⱼ Fᵢⱼ² shareⱼ / Σⱼ Fᵢⱼ², without F."""
+        V, a = self.directions, self.lengths - 1
+        inside = V.T @ (share[:, None] * V)
+        squares = np.einsum("ij,jk,ik->i", V * a, inside, V * a)
+        total = share + 2 * share * (V**2 @ a) + squares
+        return total / (1 + V**2 @ (self.lengths**2 - 1))
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return np.array(self.apply(np.eye(self.size)).T, dtype=dtype)
 
 
 def from_covariance(matrix: np.ndarray) -> Preconditioner | None:
