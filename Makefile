@@ -33,9 +33,10 @@ demo: $(VENV)/.has-test  ## sample a logistic regression of 200,000 rows and dra
 test: $(VENV)/.has-test  ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-lint: $(VENV)/.has-dev  ## check style and formatting
+lint: $(VENV)/.has-dev  ## check style, formatting and types
 	$(BIN)/ruff check $(ARGS) .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m mypy
 
 format: $(VENV)/.has-dev  ## repair style and formatting
 	$(BIN)/ruff check --fix $(ARGS) .
@@ -56,7 +57,7 @@ accuracy: $(VENV)/.has-test  ## compare with NUTS on many kinds of model
 	$(BIN)/python -m tests.accuracy $(ARGS)
 
 clean:  ## remove environments, caches and everything built
-	rm -rf .venv-* build dist docs/_build docs/examples .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv-* build dist docs/_build docs/examples .mypy_cache .pytest_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The package, editable, with one of its extras; again whenever pyproject.toml changes.

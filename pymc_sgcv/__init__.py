@@ -2,6 +2,7 @@
 """Stochastic-gradient MCMC with control variates for PyMC models on large data."""
 
 from importlib import import_module
+from types import ModuleType
 
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.kernel.schedules import PolynomialDecay
@@ -46,7 +47,7 @@ _ON_DEMAND = ("datasets", "lda", "theory")
 """Modules that sampling does not need, imported when they are first asked for."""
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> ModuleType:
     if name in _ON_DEMAND:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pymc as pm
 from pymc.util import get_random_generator
+
+Seed: TypeAlias = int | Sequence[int] | np.ndarray | np.random.Generator | None
+"""What numpy takes as a seed."""
 
 
 def given_model(model: pm.Model | None) -> pm.Model:
@@ -17,7 +21,7 @@ def given_model(model: pm.Model | None) -> pm.Model:
     return pm.modelcontext(model)
 
 
-def given_generator(what: str, seed) -> np.random.Generator:
+def given_generator(what: str, seed: Seed) -> np.random.Generator:
     """A generator from whatever numpy takes as a seed."""
     try:
         return get_random_generator(seed)
@@ -33,7 +37,7 @@ def names_in(what: str, names: str | Sequence[str]) -> list[str]:
     return list(found)
 
 
-def check_mapping(what: str, value, of: str) -> None:
+def check_mapping(what: str, value: object, of: str) -> None:
     """Refuse anything but a dict, or None."""
     if value is not None and not isinstance(value, Mapping):
         raise TypeError(f"{what} must be a dict of {of}, not {type(value).__name__}.")

@@ -113,12 +113,22 @@ def movielens(
     rows = rows[np.isin(user[rows], chosen)]
     users, user = np.unique(user[rows], return_inverse=True)
     movies, movie = np.unique(raw.movie[rows], return_inverse=True)
-    columns = user.astype("int32"), movie.astype("int32"), raw.rating[rows].astype(float)
+    rating = raw.rating[rows].astype(float)
     if len(rows) < 2:
         raise ValueError("There is one rating only: nothing is left to test on. Keep more users.")
     n_test = min(max(round(test_share * len(rows)), 1), len(rows) - 1)
-    train, test = [c[n_test:] for c in columns], [c[:n_test] for c in columns]
-    return MovieLens(*train, *test, len(users), len(movies), source)
+    user, movie = user.astype("int32"), movie.astype("int32")
+    return MovieLens(
+        user_train=user[n_test:],
+        movie_train=movie[n_test:],
+        rating_train=rating[n_test:],
+        user_test=user[:n_test],
+        movie_test=movie[:n_test],
+        rating_test=rating[:n_test],
+        n_users=len(users),
+        n_movies=len(movies),
+        source=source,
+    )
 
 
 def _read(file: Path) -> _Raw:

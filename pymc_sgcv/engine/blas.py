@@ -22,6 +22,6 @@ class one_blas_thread:
         for library in _libraries():
             library.set_num_threads(1)
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         for library, threads in zip(_libraries(), self.before, strict=True):
             library.set_num_threads(threads)

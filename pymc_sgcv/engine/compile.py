@@ -33,6 +33,7 @@ from pymc_sgcv.engine.logits import without_division
 from pymc_sgcv.engine.native import ARGUMENTS, KEY, add, own_engine, pointer
 from pymc_sgcv.engine.row_products import skinny_mode
 from pymc_sgcv.model.graph import value_of
+from pymc_sgcv.model.geometry import DEGREE, Geometry
 from pymc_sgcv.model.target import Plate, Target
 
 _LARGE_CONSTANT = 1_000
@@ -86,18 +87,33 @@ def compile_target(target: Target, compile_kwargs: dict | None = None) -> Functi
     `compile_kwargs` are passed on to ``pytensor.function``.
     """
     kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
-    prior = _compile_gradient(target, target.prior, (), (), False, kwargs)
+    prior = _compile(target, _flat_gradient(target, target.prior), (), (), False, kwargs)
     plates = []
     for plate in target.plates:
         weights = pt.vector("weights")
-        cost = pt.sum(weights * plate.loglike)
+        slope = _flat_gradient(target, pt.sum(weights * plate.loglike))
         stacked = _multiplies_rows(plate)
-        plates.append(_compile_gradient(target, cost, (weights,), plate.rows, stacked, kwargs))
+        plates.append(_compile(target, slope, (weights,), plate.rows, stacked, kwargs))
     return Functions(prior, tuple(plates))
 
 
-def _compile_gradient(target, cost, weights, rows, stacked: bool, kwargs: dict) -> Gradient:
-    graph, inputs, fixed = _free_of_data(target, _flat_gradient(target, cost), {*weights, *rows})
+def compile_geometry(
+    target: Target, geometry: Geometry, compile_kwargs: dict | None = None
+) -> tuple[Gradient, Gradient]:
+    """Compile θ(φ), and (∂θ/∂φ)ᵀ g + ∇ log |∂θ/∂φ| with g in place of the weights of rows."""
+    kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
+    theta = _joined([geometry.theta.get(value, value) for value in target.values])
+    gradient = pt.vector("gradient", shape=(target.size,))
+    pulled = _flat_gradient(target, (theta * gradient).sum() + geometry.log_volume)
+    return (
+        _compile(target, theta, (), (), False, kwargs),
+        _compile(target, pulled, (gradient,), (), False, kwargs),
+    )
+
+
+def _compile(target, graph, weights, rows, stacked: bool, kwargs: dict) -> Gradient:
+    """Compile a vector as long as θ that depends on θ."""
+    graph, inputs, fixed = _free_of_data(target, graph, {*weights, *rows})
     theta = pt.vector("theta", shape=(target.size,))
     graph = _on_flat_vector(target, graph, theta)
     if stacked:  # one pass over the rows for all points
@@ -124,7 +140,10 @@ def _multiplies_rows(plate: Plate) -> bool:
 
 def _flat_gradient(target: Target, cost: TensorVariable) -> TensorVariable:
     cost = without_division(cost)
-    parts = pt.grad(cost, list(target.values), disconnected_inputs="ignore")
+    return _joined(pt.grad(cost, list(target.values), disconnected_inputs="ignore"))
+
+
+def _joined(parts: Sequence[TensorVariable]) -> TensorVariable:
     return pt.concatenate([part.ravel().astype("float64") for part in parts])
 
 
@@ -141,7 +160,7 @@ def _free_of_data(target: Target, graph: TensorVariable, inputs: set[TensorVaria
     """Turn shared variables, large constants and other steps' variables into inputs."""
     known = {*target.values, *inputs}
     roots = [v for v in dict.fromkeys(ancestors([graph])) if v.owner is None and v not in known]
-    found = [v for v in roots if v in target.others or _is_argument(v)]
+    found = [v for v in roots if v in target.others or v.name == DEGREE or _is_argument(v)]
     stand_in = [v.type() for v in found]
     if found:
         [graph] = clone_replace([graph], dict(zip(found, stand_in, strict=True)))

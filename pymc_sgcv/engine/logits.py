@@ -10,7 +10,11 @@ makes of it: PyMC's Binomial asks, and takes such an outcome for impossible.
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
@@ -28,10 +32,11 @@ def without_division(graph: TensorVariable) -> TensorVariable:
     -1.0
     """
     found = {v: _finite(v) for v in ancestors([graph])}
-    return clone_replace([graph], {v: new for v, new in found.items() if new is not None})[0]
+    finite: dict[Variable, Variable] = {v: new for v, new in found.items() if new is not None}
+    return cast(TensorVariable, clone_replace([graph], finite)[0])
 
 
-def _finite(variable) -> TensorVariable | None:
+def _finite(variable: Variable) -> TensorVariable | None:
     """`variable` without logarithms of σ or 1 − σ, and without asking whether those are zero."""
     log = _logarithm(variable)
     if log is not None:
@@ -50,7 +55,7 @@ def _finite(variable) -> TensorVariable | None:
     return (pt.switch(outcome, 0.0, x) if one[1] else pt.switch(outcome, x, 0.0)) - pt.softplus(x)
 
 
-def _logarithm(variable) -> tuple[TensorVariable, bool] | None:
+def _logarithm(variable: Variable) -> tuple[TensorVariable, bool] | None:
     """x, and whether it is log(1 − σ(x)), if `variable` is that or log σ(x)."""
     log, log1p = _arguments(variable, pt.log), _arguments(variable, pt.log1p)
     if log is not None:
@@ -60,19 +65,21 @@ def _logarithm(variable) -> tuple[TensorVariable, bool] | None:
     return None if sigmoid is None else (sigmoid[0], True)
 
 
-def _probability(variable) -> tuple[TensorVariable, bool] | None:
+def _probability(variable: Variable) -> tuple[TensorVariable, bool] | None:
     """x, and whether it is 1 − σ(x), if `variable` is that or σ(x)."""
     rest = _arguments(variable, pt.sub)
-    complement = rest is not None and _is(1, rest[0])
-    sigmoid = _arguments(rest[1] if complement else variable, pt.sigmoid)
+    if rest is not None and _is(1, rest[0]):
+        sigmoid, complement = _arguments(rest[1], pt.sigmoid), True
+    else:
+        sigmoid, complement = _arguments(variable, pt.sigmoid), False
     return None if sigmoid is None else (sigmoid[0], complement)
 
 
-def _arguments(variable, op) -> list | None:
+def _arguments(variable: Variable, op: Op) -> list | None:
     """What `op` was applied to, if `variable` is its result."""
     return variable.owner.inputs if variable.owner and variable.owner.op == op else None
 
 
-def _is(number: int, variable) -> bool:
+def _is(number: int, variable: Variable) -> bool:
     value = get_underlying_scalar_constant_value(variable, raise_not_constant=False)
     return not hasattr(value, "owner") and value == number

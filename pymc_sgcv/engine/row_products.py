@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytensor.tensor as pt
 from numba import carray
-from pytensor.compile.mode import get_mode
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
@@ -18,6 +18,7 @@ from pytensor.link.numba.dispatch import basic as numba_basic
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.engine.native import clear, external, pointer
 
@@ -129,12 +130,12 @@ def _numba_row_product(op, node, **kwargs):
     return row_product, product.symbol
 
 
-def _is_rows(variable) -> bool:
+def _is_rows(variable: TensorVariable) -> bool:
     """Whether a variable is a matrix argument of the compiled function."""
     return variable.owner is None and variable.type.ndim == 2 and variable.type.dtype == "float64"
 
 
-def _transpose_of(variable):
+def _transpose_of(variable: TensorVariable) -> TensorVariable | None:
     """What `variable` is the matrix transpose of, or None."""
     owner = variable.owner
     op = getattr(owner, "op", None)
@@ -158,6 +159,6 @@ def local_row_product(fgraph, node):
     return None
 
 
-def skinny_mode(mode="NUMBA"):
+def skinny_mode(mode: str | Mode = "NUMBA") -> Mode:
     """PyTensor's numba mode with the rewrite above, after all others have settled."""
     return get_mode(mode).register((dfs_rewriter(local_row_product), 48.0))

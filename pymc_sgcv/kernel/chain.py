@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +114,7 @@ class Chain:
             work=np.zeros((2, d)),
         )
 
-    def _make_tables(self):
+    def _make_tables(self) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
         d, estimator = self.problem.size, self.method.estimator
         if not estimator.tabled:
             return (np.zeros((1, d)),), np.zeros((1, d)), np.zeros((1, d))
@@ -130,7 +131,9 @@ class Chain:
         """Where the chain stands: the point whose gradient comes next."""
         return self.points[0]
 
-    def start(self, theta: np.ndarray, rng: np.random.Generator, table_at=None) -> None:
+    def start(
+        self, theta: np.ndarray, rng: np.random.Generator, table_at: np.ndarray | None = None
+    ) -> None:
         """Begin anew at `theta`; SAGA's tables are filled at `table_at` (default: `theta`)."""
         self.points[0] = theta
         self.iteration = 0
@@ -142,7 +145,7 @@ class Chain:
         if self.method.estimator.tabled:
             self._fill_tables(self.points[:1] if table_at is None else np.atleast_2d(table_at))
 
-    def state(self) -> dict[str, np.ndarray | int]:
+    def state(self) -> dict[str, Any]:
         """All that moves, copied, but for SAGA's tables."""
         return {
             "points": self.points.copy(),

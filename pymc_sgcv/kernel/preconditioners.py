@@ -169,54 +169,54 @@ class Dense(Preconditioner):
         """D."""
         return len(self.matrix)
 
-    def apply(self, vectors):
+    def apply(self, vectors: np.ndarray) -> np.ndarray:
         """F v."""
         return self.matrix @ vectors if vectors.ndim == 1 else vectors @ self.matrix.T
 
-    def apply_transposed(self, vectors):
+    def apply_transposed(self, vectors: np.ndarray) -> np.ndarray:
         """Fᵀ v."""
         return self.matrix.T @ vectors if vectors.ndim == 1 else vectors @ self.matrix
 
-    def solve(self, vectors):
+    def solve(self, vectors: np.ndarray) -> np.ndarray:
         """F⁻¹ v, by LU decomposition."""
         decomposed = lu_factor(self.matrix)
         return lu_solve(decomposed, vectors.T, overwrite_b=True, check_finite=False).T
 
-    def spread(self):
+    def spread(self) -> np.ndarray:
         """The norms of the rows of F."""
         return np.sqrt((self.matrix**2).sum(1))
 
-    def form(self):
+    def form(self) -> Form:
         """The matrix."""
         return Form(DENSE, np.ascontiguousarray(self.matrix), np.empty(0), np.empty(0))
 
-    def ratios(self, other):
+    def ratios(self, other: Preconditioner) -> np.ndarray:
         """By singular value decomposition."""
         matrix = other.matrix if isinstance(other, Dense) else np.diag(np.asarray(other))
         return np.linalg.svd(np.linalg.solve(self.matrix, matrix), compute_uv=False)
 
-    def moments(self, white, scale=1.0):
+    def moments(self, white: np.ndarray, scale: float = 1.0) -> np.ndarray:
         """A (d, d) matrix."""
         return scale * white.T @ white / len(white)
 
-    def identity(self):
+    def identity(self) -> np.ndarray:
         """The identity matrix."""
         return np.eye(self.size)
 
-    def variances(self, moments):
+    def variances(self, moments: np.ndarray) -> np.ndarray:
         """Its diagonal."""
         return np.diag(moments)
 
-    def largest(self, moments):
+    def largest(self, moments: np.ndarray) -> float:
         """Its largest eigenvalue."""
         return float(np.linalg.eigvalsh(moments)[-1])
 
-    def principal(self, moments):
+    def principal(self, moments: np.ndarray) -> tuple[np.ndarray, Preconditioner]:
         """Eigenvalues, and F in the directions of the eigenvectors."""
         values, vectors = eigh(moments)
         return np.maximum(values, 0.0), Dense(self.matrix @ vectors)
 
-    def by_parameter(self, share):
+    def by_parameter(self, share: np.ndarray) -> np.ndarray:
         """Σⱼ Fᵢⱼ² shareⱼ / Σⱼ Fᵢⱼ²."""
         return (self.matrix**2 @ share) / (self.matrix**2).sum(1)
 
@@ -228,29 +228,30 @@ class _Coordinatewise(Preconditioner):
     """What is known of second moments is known coordinate by coordinate."""
 
     complete = False
+    scales: np.ndarray
 
     @property
     def size(self) -> int:
         """The number of parameters."""
         return len(self.scales)
 
-    def moments(self, white, scale=1.0):
+    def moments(self, white: np.ndarray, scale: float = 1.0) -> np.ndarray:
         """Mean squares, of (d,)."""
         return scale * np.mean(white**2, axis=0)
 
-    def identity(self):
+    def identity(self) -> np.ndarray:
         """Ones."""
         return np.ones(self.size)
 
-    def variances(self, moments):
+    def variances(self, moments: np.ndarray) -> np.ndarray:
         """They are."""
         return moments
 
-    def largest(self, moments):
+    def largest(self, moments: np.ndarray) -> float:
         """Their maximum."""
         return float(moments.max())
 
-    def principal(self, moments):
+    def principal(self, moments: np.ndarray) -> tuple[np.ndarray, Preconditioner]:
         """Coordinates are taken as uncorrelated."""
         return moments, self
 
@@ -263,29 +264,29 @@ class Diagonal(_Coordinatewise):
     def __init__(self, scales: np.ndarray):
         self.scales = scales
 
-    def apply(self, vectors):
+    def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Each coordinate times its scale."""
         return vectors * self.scales
 
     apply_transposed = apply
 
-    def solve(self, vectors):
+    def solve(self, vectors: np.ndarray) -> np.ndarray:
         """Each coordinate over its scale."""
         return np.divide(vectors, self.scales, out=vectors)
 
-    def spread(self):
+    def spread(self) -> np.ndarray:
         """The scales."""
         return self.scales
 
-    def form(self):
+    def form(self) -> Form:
         """The scales."""
         return Form(DIAGONAL, np.empty((0, 0)), np.ascontiguousarray(self.scales), np.empty(0))
 
-    def ratios(self, other):
+    def ratios(self, other: Preconditioner) -> np.ndarray:
         """Ratios of the standard deviations."""
         return other.spread() / self.scales
 
-    def by_parameter(self, share):
+    def by_parameter(self, share: np.ndarray) -> np.ndarray:
         """A parameter is a coordinate."""
         return share
 
@@ -314,32 +315,32 @@ class LowRank(_Coordinatewise):
     def _stretched(self, vectors: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         return vectors + ((vectors @ self.directions) * (lengths - 1)) @ self.directions.T
 
-    def apply(self, vectors):
+    def apply(self, vectors: np.ndarray) -> np.ndarray:
         """S (v + V a Vᵀ v)."""
         return self.scales * self._stretched(vectors, self.lengths)
 
-    def apply_transposed(self, vectors):
+    def apply_transposed(self, vectors: np.ndarray) -> np.ndarray:
         """(I + V a Vᵀ) S v."""
         return self._stretched(self.scales * vectors, self.lengths)
 
-    def solve(self, vectors):
+    def solve(self, vectors: np.ndarray) -> np.ndarray:
         """(I + V (1 / (1 + a) − 1) Vᵀ) S⁻¹ v."""
         return self._stretched(np.divide(vectors, self.scales, out=vectors), 1 / self.lengths)
 
-    def spread(self):
+    def spread(self) -> np.ndarray:
         """S √(1 + Σ V² ((1 + a)² − 1))."""
         return self.scales * np.sqrt(1 + self.directions**2 @ (self.lengths**2 - 1))
 
-    def form(self):
+    def form(self) -> Form:
         """S, Vᵀ and a."""
         directions = np.ascontiguousarray(self.directions.T)
         return Form(LOW_RANK, directions, np.ascontiguousarray(self.scales), self.lengths - 1)
 
-    def ratios(self, other):
+    def ratios(self, other: Preconditioner) -> np.ndarray:
         """Ratios of the standard deviations."""
         return other.spread() / self.spread()
 
-    def by_parameter(self, share):
+    def by_parameter(self, share: np.ndarray) -> np.ndarray:
         """Σⱼ Fᵢⱼ² shareⱼ / Σⱼ Fᵢⱼ², without F."""
         V, a = self.directions, self.lengths - 1
         inside = V.T @ (share[:, None] * V)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class PolynomialDecay:
     b: float
     gamma: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         numbers = self.a, self.b, self.gamma
         real = all(isinstance(x, int | float | np.number) for x in numbers)
         if not (
@@ -31,7 +32,13 @@ class PolynomialDecay:
         ):
             raise ValueError(f"PolynomialDecay needs a > 0, b > 0 and gamma >= 0, not {numbers}.")
 
-    def __call__(self, k):
+    @overload
+    def __call__(self, k: int) -> float: ...
+
+    @overload
+    def __call__(self, k: np.ndarray) -> np.ndarray: ...
+
+    def __call__(self, k: int | np.ndarray) -> float | np.ndarray:
         """The step size of iteration k (a number or an array)."""
         return self.a * (self.b + k) ** -self.gamma
 
@@ -65,7 +72,7 @@ def check_step_size(step_size: float | str | Callable) -> None:
         _scheduled(step_size, 0)
         return
     number = isinstance(step_size, int | float | np.number) and not isinstance(step_size, bool)
-    if not number or not np.isfinite(step_size) or step_size <= 0:
+    if isinstance(step_size, str) or not number or not np.isfinite(step_size) or step_size <= 0:
         raise ValueError(
             f'step_size must be "auto", a positive number or a callable, not {step_size!r}.'
         )

@@ -28,8 +28,10 @@ class Linear:
 
     def variances(self) -> tuple[float, float]:
         """A and B: the variance of x per unit of κ and per unit of v."""
-        parts = np.outer(self.injected, self.injected), np.outer(self.noise, self.noise)
-        return tuple(float(solve_discrete_lyapunov(self.map, part)[0, 0]) for part in parts)
+        return self._variance(self.injected), self._variance(self.noise)
+
+    def _variance(self, source: np.ndarray) -> float:
+        return float(solve_discrete_lyapunov(self.map, np.outer(source, source))[0, 0])
 
     def autocorrelation(self) -> np.ndarray:
         """Of x without gradient noise, at lags 0, 1, … until it has died away."""

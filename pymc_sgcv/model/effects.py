@@ -27,7 +27,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, AdvancedSubtensor1, Subtensor
+from pytensor.tensor import subtensor
 from pytensor.tensor.variable import TensorVariable
 
 _LOCATION_SCALE = {
@@ -39,7 +39,10 @@ _LOCATION_SCALE = {
     "gumbel": (0, 1),
 }
 """Where location and scale stand among the parameters of a random variable, by its op's name."""
-_VIEWS = ViewOp, Reshape, SpecifyShape, DimShuffle, Subtensor, AdvancedSubtensor, AdvancedSubtensor1
+_VIEWS = (
+    *(ViewOp, Reshape, SpecifyShape, DimShuffle, subtensor.Subtensor, subtensor.AdvancedSubtensor),
+    *([subtensor.AdvancedSubtensor1] if hasattr(subtensor, "AdvancedSubtensor1") else []),
+)
 _POSITIVE = scalar.Exp, scalar.Sqrt, scalar.Sqr, scalar.Abs, Softplus
 _KEEP_SIGN = scalar.Mul, scalar.TrueDiv, scalar.Add, scalar.Pow, scalar.Cast, scalar.Identity
 

@@ -28,6 +28,10 @@ from pymc_sgcv.model.effects import Effect, find_effects
 from pymc_sgcv.model.target import Parameter, Target
 
 
+DEGREE = "degree"
+"""Name of the input that holds λ."""
+
+
 @dataclass(frozen=True)
 class Block:
     """The effects of one value variable: its place in θ and in the vector of degrees."""
@@ -77,7 +81,7 @@ def find_geometry(target: Target) -> Geometry | None:
     effects = find_effects(target.model, sizes)
     if not effects or target.others:
         return None
-    degree, blocks, first = pt.vector("degree"), [], 0
+    degree, blocks, first = pt.vector(DEGREE), [], 0
     for effect in effects:
         parameter = by_name[effect.value.name]
         last = first + parameter.stop - parameter.start

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from pytensor.graph.basic import Variable
 
 from pymc_sgcv.model.target import Plate, Target
 from pymc_sgcv.rows.minibatch import Scratch, row_gradients
@@ -40,7 +41,7 @@ def refuse_infinite_rows(target: Target, scratches: Sequence[Scratch]) -> None:
                     raise _not_finite(plate, variable, array)
 
 
-def _not_finite(plate: Plate, variable, array: np.ndarray) -> ValueError:
+def _not_finite(plate: Plate, variable: Variable, array: np.ndarray) -> ValueError:
     label = variable.name or f"an array of shape {array.shape}"
     return ValueError(
         f"The data of '{plate.name}' ({label}) hold NaN or infinite values. Remove or impute those "

@@ -39,7 +39,9 @@ def first_layout(
     )
 
 
-def _by_plate(plates: Sequence[Plate], weights) -> list:
+def _by_plate(
+    plates: Sequence[Plate], weights: np.ndarray | Mapping[str, np.ndarray] | None
+) -> Sequence[np.ndarray | None]:
     """The user's weights of each plate, None where they gave none."""
     if weights is None:
         return [None] * len(plates)
@@ -57,7 +59,7 @@ def _by_plate(plates: Sequence[Plate], weights) -> list:
     return [_of_rows_drawn_together(plate, weights) for plate in plates]
 
 
-def _of_rows_drawn_together(plate: Plate, weights: Mapping[str, np.ndarray]):
+def _of_rows_drawn_together(plate: Plate, weights: Mapping[str, np.ndarray]) -> np.ndarray | None:
     given = [weights[name] for name in plate.observed if name in weights]
     if any(not np.array_equal(given[0], other) for other in given[1:]):
         raise ValueError(
@@ -67,7 +69,7 @@ def _of_rows_drawn_together(plate: Plate, weights: Mapping[str, np.ndarray]):
     return given[0] if given else None
 
 
-def _checked(plate: Plate, weights) -> np.ndarray | None:
+def _checked(plate: Plate, weights: np.ndarray | None) -> np.ndarray | None:
     if weights is None:
         return None
     n_rows = len(plate.arrays()[0])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
@@ -48,14 +48,15 @@ def make_plan(
     if settings.estimator.tabled:
         _refuse_large_tables(problem, settings)
     given = _given_factor(problem, settings.preconditioner)
+    resolved: Center | None = None
     with one_blas_thread(), nullcontext() if name else _nothing_said():
         if _needs_center(settings, center):
-            center = _resolve_center(problem, center, settings, rng)
+            resolved = _resolve_center(problem, center, settings, rng)
             if settings.fixes_center:
-                _warn_if_far(center)
+                _warn_if_far(resolved)
         else:
             refuse_infinite_gradient(problem.target, problem.gradient(_start(problem)[None])[0])
-        plan = _decide(problem, settings, center, given, rng)
+        plan = _decide(problem, settings, resolved, given, rng)
     plan = replace(plan, seconds=time.perf_counter() - began)
     if name is not None:
         _log.info("%s: %s", name, plan.summary())
@@ -69,22 +70,32 @@ def _nothing_said() -> Iterator[None]:
         yield
 
 
-def _needs_center(settings: Settings, center) -> bool:
+def _needs_center(settings: Settings, center: Center | Mapping | None) -> bool:
     automatic = settings.automatic or isinstance(settings.preconditioner, str)
     weighs = settings.weights_are(PREFERENTIAL)
     return settings.fixes_center or center is not None or automatic or weighs
 
 
-def _decide(problem, settings: Settings, center, given, rng) -> Plan:
+def _decide(
+    problem: Problem,
+    settings: Settings,
+    center: Center | None,
+    given: Preconditioner | None,
+    rng: np.random.Generator,
+) -> Plan:
+    """The plan; there is a center wherever `_needs_center` says so."""
     tuning, noise, automatic = None, None, settings.automatic
     estimator = settings.estimator
     if settings.weights_are(PREFERENTIAL):
+        assert center is not None
         prefer(problem, center.theta, center.factor, estimator == STANDARD, rng)
     elif automatic and settings.weights_are("auto") and can_look_at_rows(problem):
+        assert center is not None
         method = _method(settings, center, center.factor)
         tuner = Tuner(problem, method, settings, around(center, rng), LONGEST_STEP, rng)
         noise = tuner.weigh()
     if automatic or (isinstance(settings.preconditioner, str) and given is None):
+        assert center is not None
         user_center = center
         known = noise if estimator == CONTROL_VARIATE else None
         center, draws, gradients = pilot(problem, center, rng, known)
@@ -93,6 +104,7 @@ def _decide(problem, settings: Settings, center, given, rng) -> Plan:
     factor = _factor(problem, settings, center, given)
     method = _method(settings, center, factor)
     if automatic:
+        assert center is not None
         noise = gradient_noise(problem, control_variate(center), draws, center.factor, rng)
         longest = longest_step(nonlinearity(center.factor, draws, gradients, noise))
         if problem.target.others:  # whose values move the curvature: leave room for that
@@ -106,11 +118,12 @@ def _decide(problem, settings: Settings, center, given, rng) -> Plan:
     if settings.refresh == 0:  # as many rows for the full gradient as for minibatches in between
         method = replace(method, refresh=max(1, round(problem.n_rows / problem.batch_rows)))
     step_size = tuning.step_size if tuning else settings.step_size
+    assert not isinstance(step_size, str)  # "auto" has been tuned
     thin = _thin(settings, step_size, given)
     return Plan(method, step_size, thin, center, tuning, problem.layout)
 
 
-def _method(settings, center, factor) -> Method:
+def _method(settings: Settings, center: Center | None, factor: Preconditioner) -> Method:
     return Method(
         settings.estimator,
         settings.motion.kind,
@@ -128,7 +141,12 @@ class _UserCenter(Center):
     """A center that the user gave: it stays where it is."""
 
 
-def _resolve_center(problem: Problem, center, settings: Settings, rng) -> Center:
+def _resolve_center(
+    problem: Problem,
+    center: Center | Mapping | None,
+    settings: Settings,
+    rng: np.random.Generator,
+) -> Center:
     """The user's center with a gradient of this problem's data, or a new one."""
     if center is None:
         found = center_near(problem, _start(problem), rng, progressbar=settings.progressbar)
@@ -150,7 +168,9 @@ def _start(problem: Problem) -> np.ndarray:
     return problem.target.flatten(problem.target.start)
 
 
-def _given_factor(problem: Problem, preconditioner) -> Preconditioner | None:
+def _given_factor(
+    problem: Problem, preconditioner: str | np.ndarray | None
+) -> Preconditioner | None:
     """A factor of the preconditioner that the user gave (None: identity), or None if it is ours."""
     if preconditioner is None:
         return Diagonal(np.ones(problem.size))
@@ -175,9 +195,12 @@ def _given_factor(problem: Problem, preconditioner) -> Preconditioner | None:
     return factor
 
 
-def _factor(problem: Problem, settings: Settings, center: Center | None, given) -> Preconditioner:
+def _factor(
+    problem: Problem, settings: Settings, center: Center | None, given: Preconditioner | None
+) -> Preconditioner:
     if given is not None:
         return given
+    assert center is not None  # a preconditioner by name comes from there
     factor = center.factor
     if settings.preconditioner == "dense" and not factor.complete:
         raise ValueError(
@@ -187,7 +210,7 @@ def _factor(problem: Problem, settings: Settings, center: Center | None, given) 
     return Diagonal(factor.spread()) if settings.preconditioner == "diagonal" else factor
 
 
-def _thin(settings: Settings, step_size, given) -> int:
+def _thin(settings: Settings, step_size: float | Callable, given: Preconditioner | None) -> int:
     if settings.thin != "auto":
         return int(settings.thin)
     if callable(step_size) or given is not None:
@@ -219,7 +242,7 @@ def _bytes(size: float) -> str:
     return f"{size:.3g} GB"
 
 
-def _warn_if_too_noisy(problem, tuning: Tuning, settings: Settings) -> None:
+def _warn_if_too_noisy(problem: Problem, tuning: Tuning, settings: Settings) -> None:
     thin = auto_thin(tuning.step_size, settings.motion)
     if settings.estimator == STANDARD and thin * problem.batch_rows > 20_000:
         warn(

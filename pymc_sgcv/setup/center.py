@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -181,7 +182,7 @@ def given_center(problem: Problem, center: Center | Mapping[str, np.ndarray]) ->
     return center_at(problem, center.theta, center.factor)
 
 
-def _check_positive(**numbers) -> None:
+def _check_positive(**numbers: Any) -> None:
     for name, value in numbers.items():
         number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
         if not number or not np.isfinite(value) or value <= 0:
@@ -267,5 +268,5 @@ class _progress:
         self.task = self.bar.add_task("starting", total=1.0)
         return lambda what, share: self.bar.update(self.task, description=what, completed=share)
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.bar.stop()

@@ -9,18 +9,20 @@ directions that only the prior identifies.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import eigh
 
 from pymc_sgcv.kernel.preconditioners import Preconditioner
 
+_Gradients: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _LONGEST = 1e6
 _SHORTEST = 1e-9
 
 
 def coordinate_scales(
-    gradient: Callable[[np.ndarray], np.ndarray],
+    gradient: _Gradients,
     point: np.ndarray,
     start: np.ndarray | float = 1.0,
     rounds: int = 12,
@@ -35,7 +37,13 @@ def coordinate_scales(
     )
 
 
-def _scales_along(gradient, point, directions, start, rounds: int = 12) -> np.ndarray:
+def _scales_along(
+    gradient: _Gradients,
+    point: np.ndarray,
+    directions: np.ndarray,
+    start: np.ndarray,
+    rounds: int = 12,
+) -> np.ndarray:
     """The same along each row of `directions`."""
     u, open_ = np.array(start, dtype=float), np.arange(len(directions))
     for _ in range(rounds):
@@ -49,16 +57,16 @@ def _scales_along(gradient, point, directions, start, rounds: int = 12) -> np.nd
     return u
 
 
-def _slopes(gradient, point, directions, u) -> np.ndarray:
+def _slopes(
+    gradient: _Gradients, point: np.ndarray, directions: np.ndarray, u: np.ndarray
+) -> np.ndarray:
     """v·[g(θ − u v) − g(θ + u v)]/2 for each direction v and its length u."""
     moves = u[:, None] * directions
     g = gradient(np.concatenate([point - moves, point + moves]))
     return 0.5 * np.einsum("ij,ij->i", g[: len(u)] - g[len(u) :], directions)
 
 
-def covariance_factor(
-    gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray, scales: np.ndarray
-) -> np.ndarray:
+def covariance_factor(gradient: _Gradients, point: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """A square factor F of the approximate posterior covariance FFᵀ at `point`.
 
     The Hessian in units of `scales` comes from central differences one unit wide; its eigenvectors
@@ -81,13 +89,13 @@ def covariance_factor(
     return scales[:, None] * vectors * lengths
 
 
-def _difference(gradient, point, moves) -> np.ndarray:
+def _difference(gradient: _Gradients, point: np.ndarray, moves: np.ndarray) -> np.ndarray:
     g = gradient(np.concatenate([point - moves, point + moves]))
     return 0.5 * (g[: len(moves)] - g[len(moves) :])
 
 
 def diagonal_scales(
-    gradient: Callable[[np.ndarray], np.ndarray],
+    gradient: _Gradients,
     point: np.ndarray,
     rng: np.random.Generator,
     probes: int = 20,
@@ -107,7 +115,7 @@ def diagonal_scales(
 
 
 def largest_curvature(
-    gradient: Callable[[np.ndarray], np.ndarray],
+    gradient: _Gradients,
     point: np.ndarray,
     factor: Preconditioner,
     rng: np.random.Generator,

@@ -68,7 +68,9 @@ def _starts(problem: Problem, center: Center, rng: np.random.Generator) -> list[
     return [*mirrored, *(usual + rng.uniform(-_SPREAD, _SPREAD, (2, problem.size)))]
 
 
-def _search(problem: Problem, center: Center, start: np.ndarray, rng) -> Center | None:
+def _search(
+    problem: Problem, center: Center, start: np.ndarray, rng: np.random.Generator
+) -> Center | None:
     """Where a search from `start` ends if it is another place; polished only in that case."""
     try:
         rough = center_near(problem, start, rng, passes=1.0, polish=False, factor=center.factor)

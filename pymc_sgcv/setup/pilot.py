@@ -61,7 +61,9 @@ def _alike(old: Center, new: Center) -> bool:
     return bool(np.abs(np.log(change)).max() < 0.1 and np.abs(moved).max() < 0.2)
 
 
-def _run(problem: Problem, center: Center, noise: np.ndarray | None, rng: np.random.Generator):
+def _run(
+    problem: Problem, center: Center, noise: np.ndarray | None, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """A chain around the center, with steps short enough for its gradient noise."""
     d, method = problem.size, control_variate(center)
     starts = around(center, rng)
@@ -105,10 +107,12 @@ def stretch(
     return float(center.factor.ratios(factor).max() ** 2)
 
 
-def _refine(center: Center, draws: np.ndarray, gradients: np.ndarray):
+def _refine(
+    center: Center, draws: np.ndarray, gradients: np.ndarray
+) -> tuple[np.ndarray, Preconditioner]:
     """New center and factor, from the draws seen in the old factor's coordinates."""
     F = center.factor
-    if not F.complete:
+    if not isinstance(F, Dense):
         scales = F.spread()
         spread = np.clip(draws.std(0) / scales, 0.3, 3.0)
         return draws.mean(0), Diagonal(scales * np.sqrt(spread))

@@ -78,6 +78,7 @@ class Plan:
 
     def disperse(self, rng: np.random.Generator) -> np.ndarray:
         """A random displacement of a chain's start: one draw of the approximate posterior."""
+        assert self.center is not None  # chains without one start at the initial point
         factor = self.center.factor
         return factor.apply(rng.standard_normal(factor.size))
 
@@ -89,7 +90,7 @@ class Plan:
         if not callable(self.step_size):
             chosen["step_size"] = float(self.step_size)
         if self.fixed_center is not None:
-            chosen["center_distance"] = self.center.distance
+            chosen["center_distance"] = self.fixed_center.distance
         if self.tuning is not None:
             chosen["predicted_sd_error"] = self.tuning.inflation
             chosen["gradient_noise_share"] = self.tuning.noise_share

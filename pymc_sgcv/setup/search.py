@@ -35,7 +35,14 @@ _POINT_ROWS = 10_000_000
 class Search:
     """The state of a search for the mode: the point, the gradient there, F, and the passes made."""
 
-    def __init__(self, problem: Problem, theta, rng, report, given: bool = False):
+    def __init__(
+        self,
+        problem: Problem,
+        theta: np.ndarray,
+        rng: np.random.Generator,
+        report: Callable[[str, float], None],
+        given: bool = False,
+    ):
         self.problem, self.rng, self.report, self.given = problem, rng, report, given
         self.theta = np.array(theta, dtype=float)
         self.passes = 0.0
@@ -43,6 +50,11 @@ class Search:
         self.scales: np.ndarray | float = 1e-2
         self.gradient = self._full_gradient(self.theta)
         refuse_infinite_gradient(self.problem.target, self.gradient, self.given)
+
+    @property
+    def _present_factor(self) -> Preconditioner:
+        assert self.factor is not None  # a line or a distance is asked for once F is there
+        return self.factor
 
     def _full_gradient(self, theta: np.ndarray) -> np.ndarray:
         self.passes += 1
@@ -121,7 +133,8 @@ class Search:
             fresh = False
 
     def _line_search(self, before: float) -> bool:
-        direction = self.factor.apply(self.factor.apply_transposed(self.gradient))
+        factor = self._present_factor
+        direction = factor.apply(factor.apply_transposed(self.gradient))
         for t in (1.0, 0.5, 0.25, 0.1, 0.03, 0.01):
             theta = self.theta + t * direction
             gradient = self._full_gradient(theta)
@@ -139,7 +152,7 @@ class Search:
 
     def distance(self, gradient: np.ndarray) -> float:
         """The Newton decrement of a gradient: the distance to the mode in standard deviations."""
-        return float(np.linalg.norm(self.factor.apply_transposed(gradient)))
+        return float(np.linalg.norm(self._present_factor.apply_transposed(gradient)))
 
 
 def refuse_infinite_gradient(target: Target, gradient: np.ndarray, given: bool = False) -> None:

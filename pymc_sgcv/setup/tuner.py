@@ -46,6 +46,7 @@ class Tuner:
         if step >= _MUCH_SHORTER * self.longest:
             return uniform
         before, plain = self.problem.layout, self.method.estimator == STANDARD
+        assert self.method.center is not None  # weights are those of rows seen around it
         prefer(self.problem, self.method.center, self.method.factor, plain, self.rng)
         preferred = self._noise()
         if step >= _MUCH_SHORTER * self._choose(preferred).step_size:

@@ -137,7 +137,9 @@ def affordable_noise(
     return float(_NOISE_SHARES[-1])
 
 
-def _predict(noise, factor, h: float, motion: Motion) -> tuple[float, np.ndarray]:
+def _predict(
+    noise: np.ndarray, factor: Preconditioner, h: float, motion: Motion
+) -> tuple[float, np.ndarray]:
     """Predicted error of the sd of the worst parameter, and √κ that compensates the noise."""
     plain, per_noise = motion.at(h).variances()
     if motion.thermostat:  # it takes off the average by itself

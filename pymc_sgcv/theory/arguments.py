@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -22,26 +24,26 @@ def check_target(m: float, M: float, d: int) -> None:
         )
 
 
-def _is_number(value) -> bool:
+def _is_number(value: Any) -> bool:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     return bool(number and np.isfinite(value))
 
 
-def check_positive(**numbers) -> None:
+def check_positive(**numbers: Any) -> None:
     """Refuse what is not a finite number above 0."""
     for name, value in numbers.items():
         if not (_is_number(value) and value > 0):
             raise ValueError(f"{name} must be a positive number, not {value!r}.")
 
 
-def check_not_negative(**numbers) -> None:
+def check_not_negative(**numbers: Any) -> None:
     """Refuse what is not a finite number of at least 0."""
     for name, value in numbers.items():
         if not (_is_number(value) and value >= 0):
             raise ValueError(f"{name} must be a number that is not negative, not {value!r}.")
 
 
-def check_count(least: int = 1, **numbers) -> None:
+def check_count(least: int = 1, **numbers: Any) -> None:
     """Refuse what is not a whole number of at least `least`."""
     for name, value in numbers.items():
         whole = isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -238,7 +238,9 @@ def _beta(epsilon: float, m: float, M: float, d: int, L: float, n: int = 1) -> f
     return min(n / (2 * noise + n), epsilon**2 / (64 * R**2 * ALPHA**2 * d), 2 / (1 + R))
 
 
-def _errors(M, center_error, start_error, lipschitz) -> tuple[float, float, float]:
+def _errors(
+    M: float, center_error: float, start_error: float | None, lipschitz: float | None
+) -> tuple[float, float, float]:
     """Check and fill in the defaults: start at the center, L = M."""
     start_error = center_error if start_error is None else start_error
     lipschitz = M if lipschitz is None else lipschitz

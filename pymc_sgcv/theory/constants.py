@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -62,7 +63,7 @@ class Constants:
         """R = M/m, the condition number; infinite where the posterior is not log-concave."""
         return self.M / self.m if self.m > 0 else np.inf
 
-    def as_arguments(self, weighted: bool = False) -> dict[str, float]:
+    def as_arguments(self, weighted: bool = False) -> dict[str, Any]:
         """Arguments of `plan`, `cost_bound` and `wasserstein_bound`.
 
         `weighted` says that rows are drawn with pᵢ ∝ Lᵢ instead of uniformly.
@@ -152,7 +153,14 @@ def constants_of(
     return Constants(**found[0], preconditioned=Constants(**found[1]))
 
 
-def _in_coordinates(problem, center, points, coordinates, rows, rng) -> dict:
+def _in_coordinates(
+    problem: Problem,
+    center: Center,
+    points: np.ndarray,
+    coordinates: Coordinates,
+    rows: int,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
     """The constants in one set of coordinates, the worst over `points`."""
     ends = [extreme_eigenvalues(problem, p, coordinates, rng) for p in points]
     norms = [

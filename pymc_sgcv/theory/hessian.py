@@ -82,7 +82,11 @@ def extreme_eigenvalues(
 
 
 def row_norms(
-    scratch: Scratch, point: np.ndarray, coordinates: Coordinates, rows: int, rng
+    scratch: Scratch,
+    point: np.ndarray,
+    coordinates: Coordinates,
+    rows: int,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Norms of the Hessians of single rows at `point`, by power iteration on all of them at once.
 
