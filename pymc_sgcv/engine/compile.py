@@ -32,8 +32,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_sgcv.engine.logits import without_division
 from pymc_sgcv.engine.native import ARGUMENTS, KEY, add, own_engine, pointer
 from pymc_sgcv.engine.row_products import skinny_mode
-from pymc_sgcv.model.graph import value_of
 from pymc_sgcv.model.geometry import DEGREE, Geometry
+from pymc_sgcv.model.graph import value_of
 from pymc_sgcv.model.target import Plate, Target
 
 _LARGE_CONSTANT = 1_000

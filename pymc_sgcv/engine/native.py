@@ -31,6 +31,7 @@ _SOURCES = (
     "rows/alias",
     "rows/minibatch",
     "kernel/estimators",
+    "kernel/frame",
     "kernel/preconditioners",
     "kernel/dynamics",
     "kernel/loop",
@@ -162,3 +163,12 @@ def prefetch(typingctx, address):
         return context.get_dummy_value()
 
     return types.void(types.intp), codegen
+
+
+@compiled
+def call_at(function, points, weights, table, out):
+    """Call a function of θ at each of `points`, with the row of `weights` that belongs to it."""
+    d = points.shape[1]
+    for i in range(len(points)):
+        own = weights[min(i, len(weights) - 1)].ctypes.data
+        call(function, points[i].ctypes.data, 1, own, table, 0, d, out[i].ctypes.data)

@@ -21,6 +21,7 @@ from pymc_sgcv.kernel.estimators import (
     fill_table,
     recenter,
 )
+from pymc_sgcv.kernel.frame import Frame
 from pymc_sgcv.kernel.loop import pair_differences, run
 from pymc_sgcv.kernel.preconditioners import Preconditioner
 from pymc_sgcv.rows.problem import Problem
@@ -52,6 +53,8 @@ class Method:
         Iterations after which the center moves to the chain (SVRG); 0: never.
     table_dtype
         Type of SAGA's tables.
+    degree
+        How far group effects are centred, for the coordinates that chains move in.
     """
 
     estimator: Kind
@@ -64,6 +67,7 @@ class Method:
     constant: np.ndarray | None = None
     refresh: int = 0
     table_dtype: str = "float64"
+    degree: np.ndarray | None = None
 
     @property
     def fixes_center(self) -> bool:
@@ -82,6 +86,8 @@ class Chain:
         self._scratch = [rows.scratch() for rows in problem.rows]
         self.estimator = self._make_estimator()
         self.points = self.estimator.points
+        self.coordinates = problem.coordinates(method.degree)
+        self.frame = Frame(self.coordinates.record, np.zeros(d), np.zeros(d))
         self.dynamics = Dynamics(
             kind=method.dynamics,
             factor=method.factor.form(),
@@ -135,7 +141,7 @@ class Chain:
         self, theta: np.ndarray, rng: np.random.Generator, table_at: np.ndarray | None = None
     ) -> None:
         """Begin anew at `theta`; SAGA's tables are filled at `table_at` (default: `theta`)."""
-        self.points[0] = theta
+        self.stand_at(self.coordinates.find(theta))
         self.iteration = 0
         self.dynamics.momentum[:] = rng.standard_normal(self.problem.size) * self.dynamics.kept
         self.dynamics.thermostat[0] = self.method.friction
@@ -145,10 +151,16 @@ class Chain:
         if self.method.estimator.tabled:
             self._fill_tables(self.points[:1] if table_at is None else np.atleast_2d(table_at))
 
+    def stand_at(self, position: np.ndarray) -> None:
+        """Put the chain at a point φ of its coordinates."""
+        self.frame.position[:] = position
+        self.points[0] = self.coordinates.place(position)
+
     def state(self) -> dict[str, Any]:
         """All that moves, copied, but for SAGA's tables."""
         return {
             "points": self.points.copy(),
+            "position": self.frame.position.copy(),
             "momentum": self.dynamics.momentum.copy(),
             "thermostat": self.dynamics.thermostat.copy(),
             "random": self.random.copy(),
@@ -162,6 +174,7 @@ class Chain:
             self.points[0] = state["points"][1]
             recenter(self.estimator)
         self.points[0] = theta
+        self.frame.position[:] = state["position"]
         self.dynamics.momentum[:] = state["momentum"]
         self.dynamics.thermostat[:] = state["thermostat"]
         self.random[:], self.iteration = state["random"], state["iteration"]
@@ -199,6 +212,7 @@ class Chain:
         """Run ``len(draws) * thin`` iterations with step sizes `steps` and record them."""
         done = run(
             self.estimator,
+            self.frame,
             self.dynamics,
             steps,
             self.iteration,

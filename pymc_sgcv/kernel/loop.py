@@ -8,10 +8,11 @@ import numpy as np
 from pymc_sgcv.engine.native import clear, compiled, put
 from pymc_sgcv.kernel.dynamics import move
 from pymc_sgcv.kernel.estimators import STANDARD, control_variate, estimate, recenter, standard
+from pymc_sgcv.kernel.frame import moves_itself, place, pull
 
 
 @compiled
-def run(estimator, dynamics, steps, first, thin, rng, draws, gradients):
+def run(estimator, frame, dynamics, steps, first, thin, rng, draws, gradients):
     """Run ``len(draws) * thin`` iterations and record every thin-th θ with the gradient there.
 
     `first` is the number of iterations before these. Returns the number of iterations that went
@@ -19,6 +20,8 @@ def run(estimator, dynamics, steps, first, thin, rng, draws, gradients):
     the offending point.
     """
     theta, gradient = estimator.points[0], np.empty(estimator.points.shape[1])
+    apart = moves_itself(frame)
+    position, slope = (frame.position, frame.slope) if apart else (theta, gradient)
     k = 0
     for r in range(len(draws)):
         for t in range(thin):
@@ -30,7 +33,11 @@ def run(estimator, dynamics, steps, first, thin, rng, draws, gradients):
             if t == thin - 1:
                 put(theta, draws[r])
                 put(gradient, gradients[r])
-            move(dynamics, theta, gradient, steps[k], first + k, rng)
+            if apart:
+                pull(frame, gradient)
+            move(dynamics, position, slope, steps[k], first + k, rng)
+            if apart:
+                place(frame, theta)
             k += 1
     return k
 

@@ -22,12 +22,12 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as scalar
 from pytensor.scalar.math import Softplus
+from pytensor.tensor import subtensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor import subtensor
 from pytensor.tensor.variable import TensorVariable
 
 _LOCATION_SCALE = {

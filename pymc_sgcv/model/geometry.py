@@ -27,7 +27,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_sgcv.model.effects import Effect, find_effects
 from pymc_sgcv.model.target import Parameter, Target
 
-
 DEGREE = "degree"
 """Name of the input that holds λ."""
 

@@ -15,9 +15,11 @@ import numpy as np
 import pymc as pm
 
 from pymc_sgcv.engine.compile import compile_target
+from pymc_sgcv.model.geometry import find_geometry
 from pymc_sgcv.model.proof import prove_rows
 from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import Plate, Target, read_model
+from pymc_sgcv.rows.coordinates import Coordinates, Reparametrization
 from pymc_sgcv.rows.finite import refuse_infinite_rows, refuse_nan
 from pymc_sgcv.rows.layout import Layout, first_layout
 from pymc_sgcv.rows.minibatch import (
@@ -53,6 +55,8 @@ class Problem:
         Passed on to ``pytensor.function``.
     layout
         How an earlier `Problem` of this model was laid out: its rows need no proof then.
+    reparametrize
+        Whether group effects may be moved in coordinates of their own.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Problem:
         weights: np.ndarray | dict[str, np.ndarray] | None = None,
         compile_kwargs: dict | None = None,
         layout: Layout | None = None,
+        reparametrize: bool = True,
     ):
         if subsampling not in SUBSAMPLING:
             raise ValueError(f"subsampling must be one of {SUBSAMPLING}, not {subsampling!r}.")
@@ -80,6 +85,8 @@ class Problem:
             prove_rows(self.target)
         self._shape = _shape(self.target)
         self.functions = compile_target(self.target, compile_kwargs)
+        geometry = find_geometry(self.target) if reparametrize else None
+        self.change = geometry and Reparametrization(self.target, geometry, compile_kwargs)
         self.others = {v.name: self.target.start[v.name] for v in self.target.others}
         self.lay_out(first)
         if layout is None:
@@ -105,6 +112,14 @@ class Problem:
         """Whether the batch size is left to the set-up."""
         plain = not any(plate.minibatched for plate in self.target.plates)
         return self._batch_size == "auto" or (self._batch_size is None and plain)
+
+    def coordinates(self, degree: np.ndarray | None = None) -> Coordinates:
+        """What chains move in: group effects centred to `degree` (default: not at all)."""
+        if self.change is None:
+            return Coordinates()
+        return Coordinates(
+            self.change, np.zeros(self.change.geometry.size) if degree is None else degree
+        )
 
     def first_layout(self) -> Layout:
         """What the model and the user say."""

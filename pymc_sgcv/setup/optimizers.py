@@ -7,12 +7,15 @@ import numpy as np
 
 from pymc_sgcv.engine.native import clear, compiled
 from pymc_sgcv.kernel.estimators import estimate
+from pymc_sgcv.kernel.frame import moves_itself, place, pull
 
 SGD, ADAM = range(2)
 
 
 @compiled
-def ascend(kind, estimator, scale, steps, moments, rng, mean_theta, mean_gradient, mean_square):
+def ascend(
+    kind, estimator, frame, scale, steps, moments, rng, mean_theta, mean_gradient, mean_square
+):
     """Take ``len(steps)`` steps uphill and average iterates and gradients over them.
 
     SGD   θ ← θ + hₖ s² ĝ                       (s: the coordinates' scales)
@@ -22,6 +25,8 @@ def ascend(kind, estimator, scale, steps, moments, rng, mean_theta, mean_gradien
     everything stayed finite.
     """
     theta, gradient = estimator.points[0], np.empty(estimator.points.shape[1])
+    apart = moves_itself(frame)
+    position, slope = (frame.position, frame.slope) if apart else (theta, gradient)
     clear(mean_theta)
     clear(mean_gradient)
     clear(mean_square)
@@ -30,10 +35,12 @@ def ascend(kind, estimator, scale, steps, moments, rng, mean_theta, mean_gradien
         estimate(estimator, rng, gradient)
         if not np.isfinite(gradient.sum()):
             return False
+        if apart:
+            pull(frame, gradient)
         moments[2, 0] += 1
         age = moments[2, 0]
         for j in range(len(theta)):
-            g = gradient[j]
+            g = slope[j]
             mean_gradient[j] += g / n
             mean_square[j] += g * g / n
             if kind == ADAM:
@@ -41,8 +48,10 @@ def ascend(kind, estimator, scale, steps, moments, rng, mean_theta, mean_gradien
                 moments[1, j] = 0.999 * moments[1, j] + 0.001 * g * g
                 m = moments[0, j] / (1 - 0.9**age)
                 v = moments[1, j] / (1 - 0.999**age)
-                theta[j] += steps[k] * scale[j] * m / (np.sqrt(v) + 1e-12)
+                position[j] += steps[k] * scale[j] * m / (np.sqrt(v) + 1e-12)
             else:
-                theta[j] += steps[k] * scale[j] ** 2 * g
-            mean_theta[j] += theta[j] / n
+                position[j] += steps[k] * scale[j] ** 2 * g
+            mean_theta[j] += position[j] / n
+        if apart:
+            place(frame, theta)
     return True
