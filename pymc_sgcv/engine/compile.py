@@ -99,15 +99,21 @@ def compile_target(target: Target, compile_kwargs: dict | None = None) -> Functi
 
 def compile_geometry(
     target: Target, geometry: Geometry, compile_kwargs: dict | None = None
-) -> tuple[Gradient, Gradient]:
-    """Compile θ(φ), and (∂θ/∂φ)ᵀ g + ∇ log |∂θ/∂φ| with g in place of the weights of rows."""
+) -> tuple[Gradient, Gradient, Gradient]:
+    """Compile θ(φ), (∂θ/∂φ)ᵀ g + ∇ log |∂θ/∂φ|, and (∂φ/∂θ)ᵀ g as functions of φ, φ and θ.
+
+    g stands in the place of rows' weights.
+    """
     kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
     theta = _joined([geometry.theta.get(value, value) for value in target.values])
     gradient = pt.vector("gradient", shape=(target.size,))
+    phi = _joined([geometry.phi.get(value, value) for value in target.values])
     pulled = _flat_gradient(target, (theta * gradient).sum() + geometry.log_volume)
+    pushed = _flat_gradient(target, (phi * gradient).sum())
     return (
         _compile(target, theta, (), (), False, kwargs),
         _compile(target, pulled, (gradient,), (), False, kwargs),
+        _compile(target, pushed, (gradient,), (), False, kwargs),
     )
 
 

@@ -21,7 +21,7 @@ from pymc_sgcv.kernel.estimators import (
     fill_table,
     recenter,
 )
-from pymc_sgcv.kernel.frame import Frame
+from pymc_sgcv.kernel.frame import Frame, recenter_frame
 from pymc_sgcv.kernel.loop import pair_differences, run
 from pymc_sgcv.kernel.preconditioners import Preconditioner
 from pymc_sgcv.rows.problem import Problem
@@ -87,7 +87,9 @@ class Chain:
         self.estimator = self._make_estimator()
         self.points = self.estimator.points
         self.coordinates = problem.coordinates(method.degree)
-        self.frame = Frame(self.coordinates.record, np.zeros(d), np.zeros(d))
+        self.frame = Frame(self.coordinates.record, *np.zeros((6, d)))
+        if self.coordinates.change is not None and method.center is not None:
+            recenter_frame(self.frame, self.coordinates.find(method.center))
         self.dynamics = Dynamics(
             kind=method.dynamics,
             factor=method.factor.form(),
@@ -173,6 +175,8 @@ class Chain:
         if self.method.refresh:  # the center of SVRG moves, and its full gradient with it
             self.points[0] = state["points"][1]
             recenter(self.estimator)
+            if self.coordinates.change is not None:
+                recenter_frame(self.frame, self.coordinates.find(self.points[1]))
         self.points[0] = theta
         self.frame.position[:] = state["position"]
         self.dynamics.momentum[:] = state["momentum"]
@@ -202,10 +206,10 @@ class Chain:
         estimate(self.estimator, self.random, out)
         return out
 
-    def pair_differences(self, thetas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """The difference of two independent estimates at each of `thetas`: noise alone."""
-        out = np.empty(thetas.shape)
-        pair_differences(self.estimator, np.ascontiguousarray(thetas), seeded(rng), out)
+    def pair_differences(self, positions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The difference of two independent estimates of ∇_φ at each φ: noise alone."""
+        out, positions = np.empty(positions.shape), np.ascontiguousarray(positions)
+        pair_differences(self.estimator, self.frame, positions, seeded(rng), out)
         return out
 
     def run(self, steps: np.ndarray, thin: int, draws: np.ndarray, gradients: np.ndarray) -> None:

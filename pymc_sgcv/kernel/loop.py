@@ -8,7 +8,7 @@ import numpy as np
 from pymc_sgcv.engine.native import clear, compiled, put
 from pymc_sgcv.kernel.dynamics import move
 from pymc_sgcv.kernel.estimators import STANDARD, control_variate, estimate, recenter, standard
-from pymc_sgcv.kernel.frame import moves_itself, place, pull
+from pymc_sgcv.kernel.frame import is_apart, place, pull, put_gradient, recenter_frame
 
 
 @compiled
@@ -20,21 +20,25 @@ def run(estimator, frame, dynamics, steps, first, thin, rng, draws, gradients):
     the offending point.
     """
     theta, gradient = estimator.points[0], np.empty(estimator.points.shape[1])
-    apart = moves_itself(frame)
+    apart = is_apart(frame)
     position, slope = (frame.position, frame.slope) if apart else (theta, gradient)
     k = 0
     for r in range(len(draws)):
         for t in range(thin):
             if estimator.refresh > 0 and (first + k) % estimator.refresh == 0:
                 recenter(estimator)
+                if apart:
+                    recenter_frame(frame, position)
             estimate(estimator, rng, gradient)
             if not np.isfinite(gradient.sum()):
                 return k
+            if apart:
+                pull(frame, estimator, gradient)
             if t == thin - 1:
                 put(theta, draws[r])
                 put(gradient, gradients[r])
-            if apart:
-                pull(frame, gradient)
+                if apart:
+                    put_gradient(frame, theta, gradients[r])
             move(dynamics, position, slope, steps[k], first + k, rng)
             if apart:
                 place(frame, theta)
@@ -43,20 +47,27 @@ def run(estimator, frame, dynamics, steps, first, thin, rng, draws, gradients):
 
 
 @compiled
-def pair_differences(estimator, thetas, rng, out):
-    """Fill `out` with the difference of two independent estimates at each of `thetas`.
+def pair_differences(estimator, frame, positions, rng, out):
+    """Fill `out` with the difference of two independent estimates of ∇_φ at each of `positions`.
 
     Of the standard estimator or else of the control variate; what does not depend on the rows
     cancels.
     """
-    e = estimator
-    for i in range(len(thetas)):
-        put(thetas[i], e.points[0])
+    e, apart, gradient = estimator, is_apart(frame), np.empty(out.shape[1])
+    for i in range(len(positions)):
+        put(positions[i], e.points[0])
+        if apart:
+            put(positions[i], frame.position)
+            place(frame, e.points[0])
         clear(out[i])
         for _ in range(2):
-            for j in range(out.shape[1]):
-                out[i, j] = -out[i, j]
+            clear(gradient)
             if e.kind == STANDARD:
-                standard(e.plates, e.points, rng, out[i])
+                standard(e.plates, e.points, rng, gradient)
             else:
-                control_variate(e.plates, e.points, e.constant, e.work, rng, out[i])
+                control_variate(e.plates, e.points, e.constant, e.work, rng, gradient)
+            if apart:
+                pull(frame, e, gradient)
+                put(frame.slope, gradient)
+            for j in range(out.shape[1]):
+                out[i, j] = gradient[j] - out[i, j]

@@ -51,8 +51,8 @@ class Geometry:
         The group effects, parents first.
     degree
         λ, one for each effect of all blocks: an input.
-    theta
-        θ by value variable, those that are functions of φ.
+    theta, phi
+        θ as functions of φ and φ as functions of θ, by value variable, where they are not the same.
     log_volume
         log |∂θ/∂φ|.
     location, log_scale
@@ -62,6 +62,7 @@ class Geometry:
     blocks: tuple[Block, ...]
     degree: TensorVariable
     theta: dict[TensorVariable, TensorVariable]
+    phi: dict[TensorVariable, TensorVariable]
     log_volume: TensorVariable
     location: tuple[TensorVariable, ...]
     log_scale: tuple[TensorVariable, ...]
@@ -87,6 +88,7 @@ def find_geometry(target: Target) -> Geometry | None:
         blocks.append(Block(effect, parameter, first, last))
         first = last
     theta: dict[TensorVariable, TensorVariable] = {}
+    phi: dict[TensorVariable, TensorVariable] = {}
     volume, of_theta = pt.constant(0.0), []
     for block in blocks:
         graphs = _in_values(target.model, block)
@@ -96,9 +98,10 @@ def find_geometry(target: Target) -> Geometry | None:
         theta[block.effect.value], change = _partially_centred(
             block.effect, own, location, log_scale, mixing
         )
+        phi[block.effect.value] = _moved(block.effect, own, *graphs)
         volume = volume + change
     location, log_scale, mixing = zip(*of_theta, strict=True)
-    return Geometry(tuple(blocks), degree, theta, volume, location, log_scale, mixing)
+    return Geometry(tuple(blocks), degree, theta, phi, volume, location, log_scale, mixing)
 
 
 def _in_values(model: pm.Model, block: Block) -> tuple:
@@ -132,3 +135,16 @@ def _partially_centred(effect: Effect, degree, location, log_scale, mixing) -> t
     solved = pt.linalg.solve(mixing, deviation if effect.columns else deviation.T)
     z = solved if effect.columns else solved.T
     return z, ((1 - degree) * log_scale).sum() + volume
+
+
+def _moved(effect: Effect, degree, location, log_scale, mixing):
+    """W as a function of θ: the inverse of the above."""
+    value = effect.value
+    if not effect.offset:
+        deviation = pt.exp((degree - 1) * log_scale) * (value - location)
+    elif mixing is None:
+        deviation = pt.exp(degree * log_scale) * value
+    else:
+        deviation = mixing @ value if effect.columns else value @ mixing.T
+        deviation = pt.exp((degree - 1) * log_scale) * deviation
+    return deviation + degree * location

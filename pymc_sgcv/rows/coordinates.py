@@ -20,7 +20,7 @@ from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import Target
 
 # The words of the record that compiled code reads.
-PLACE, PULL, PLACE_TABLE, PULL_TABLE, RECORD_WORDS = range(5)
+PLACE, PULL, PUSH, PLACE_TABLE, PULL_TABLE, PUSH_TABLE, RECORD_WORDS = range(7)
 
 
 class Reparametrization:
@@ -28,30 +28,36 @@ class Reparametrization:
 
     def __init__(self, target: Target, geometry: Geometry, compile_kwargs: dict | None = None):
         self.target, self.geometry = target, geometry
-        self.place, self.pull = compile_geometry(target, geometry, compile_kwargs)
+        self.functions = compile_geometry(target, geometry, compile_kwargs)
 
     @cached_property
-    def _location_and_scale(self) -> Callable:
-        g = self.geometry
-        outputs = [*g.location, *g.log_scale, *(m for m in g.mixing if m is not None)]
+    def _inverse(self) -> Callable:
+        g, values = self.geometry, list(self.target.values)
+        outputs = [g.phi.get(value, value) for value in values]
         return pytensor.function(
-            list(self.target.values), outputs, mode=PYTHON, on_unused_input="ignore"
+            [*values, g.degree], outputs, mode=PYTHON, on_unused_input="ignore"
         )
 
-    def location_and_scale(self, theta: np.ndarray) -> list[tuple]:
-        """μ, log τ and L of each block of effects at one θ."""
-        values = self.target.unflatten(np.asarray(theta, dtype=float))
-        found = self._location_and_scale(
-            *(np.asarray(values[v.name], dtype=v.dtype) for v in self.target.values)
+    def find(self, theta: np.ndarray, degree: np.ndarray) -> np.ndarray:
+        """φ of one θ."""
+        return np.concatenate([np.ravel(x) for x in self._inverse(*self._values(theta), degree)])
+
+    @cached_property
+    def _log_scales(self) -> Callable:
+        return pytensor.function(
+            list(self.target.values),
+            list(self.geometry.log_scale),
+            mode=PYTHON,
+            on_unused_input="ignore",
         )
-        k = len(self.geometry.blocks)
-        mixing = iter(found[2 * k :])
-        return [
-            (mu, log_tau, next(mixing) if block.effect.mixing is not None else None)
-            for block, mu, log_tau in zip(
-                self.geometry.blocks, found[:k], found[k : 2 * k], strict=True
-            )
-        ]
+
+    def log_scales(self, theta: np.ndarray) -> np.ndarray:
+        """Log τ of every effect at one θ."""
+        return np.concatenate([np.ravel(x) for x in self._log_scales(*self._values(theta))])
+
+    def _values(self, theta: np.ndarray) -> list[np.ndarray]:
+        values = self.target.unflatten(np.asarray(theta, dtype=float))
+        return [np.asarray(values[v.name], dtype=v.dtype) for v in self.target.values]
 
 
 @dataclass(frozen=True)
@@ -70,30 +76,21 @@ class Coordinates:
     degree: np.ndarray | None = None
 
     @cached_property
-    def _arguments(self) -> tuple[list, list]:
-        place, pull = self.change.place, self.change.pull
-        given = {DEGREE: self.degree}
-        return place.fixed_values(given), pull.fixed_values(given)
-
-    @cached_property
     def record(self) -> np.ndarray:
-        """What compiled code takes: addresses of the two functions and of their arguments."""
+        """What compiled code takes: addresses of the three functions and of their arguments."""
         record = np.zeros(RECORD_WORDS, dtype=np.intp)
-        if self.change is not None:
-            for word, table, function, table_word in zip(
-                (PLACE, PULL), self._tables, self._functions, (PLACE_TABLE, PULL_TABLE), strict=True
-            ):
-                record[word], record[table_word] = function.address, table.ctypes.data
+        for word, (function, _, table) in enumerate(self._calls):
+            record[word], record[PLACE_TABLE + word] = function.address, table.ctypes.data
         return record
 
-    @property
-    def _functions(self) -> tuple[Gradient, Gradient]:
-        return self.change.place, self.change.pull
-
     @cached_property
-    def _tables(self) -> list[np.ndarray]:
-        pairs = zip(self._functions, self._arguments, strict=True)
-        return [function.arguments([], values) for function, values in pairs]
+    def _calls(self) -> list[tuple[Gradient, list, np.ndarray]]:
+        """θ(φ), its transposed Jacobian and that of φ(θ): functions, arguments, tables of these."""
+        calls = []
+        for function in self.change.functions if self.change else ():
+            values = function.fixed_values({DEGREE: self.degree})
+            calls.append((function, values, function.arguments([], values)))
+        return calls
 
     def place(self, phi: np.ndarray) -> np.ndarray:
         """θ of each of the points φ, (d,) or (n, d)."""
@@ -126,19 +123,4 @@ class Coordinates:
             return theta
         if np.ndim(theta) > 1:
             return np.stack([self.find(one) for one in theta])
-        phi, blocks = np.array(theta, dtype=float), self.change.geometry.blocks
-        for block, (mu, log_tau, mixing) in zip(
-            blocks, self.change.location_and_scale(theta), strict=True
-        ):
-            p, effect = block.parameter, block.effect
-            value = np.reshape(theta[p.start : p.stop], p.shape)
-            degree = np.reshape(self.degree[block.start : block.stop], p.shape)
-            if not effect.offset:
-                w = np.exp((degree - 1) * log_tau) * (value - mu)
-            elif mixing is None:
-                w = np.exp(degree * log_tau) * value
-            else:
-                deviation = mixing @ value if effect.columns else value @ mixing.T
-                w = np.exp((degree - 1) * log_tau) * deviation
-            phi[p.start : p.stop] = np.ravel(w + degree * mu)
-        return phi
+        return self.change.find(theta, self.degree)

@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_sgcv.engine.native import clear, compiled
 from pymc_sgcv.kernel.estimators import estimate
-from pymc_sgcv.kernel.frame import moves_itself, place, pull
+from pymc_sgcv.kernel.frame import is_apart, place, pull
 
 SGD, ADAM = range(2)
 
@@ -25,7 +25,7 @@ def ascend(
     everything stayed finite.
     """
     theta, gradient = estimator.points[0], np.empty(estimator.points.shape[1])
-    apart = moves_itself(frame)
+    apart = is_apart(frame)
     position, slope = (frame.position, frame.slope) if apart else (theta, gradient)
     clear(mean_theta)
     clear(mean_gradient)
@@ -36,7 +36,7 @@ def ascend(
         if not np.isfinite(gradient.sum()):
             return False
         if apart:
-            pull(frame, gradient)
+            pull(frame, estimator, gradient)
         moments[2, 0] += 1
         age = moments[2, 0]
         for j in range(len(theta)):
