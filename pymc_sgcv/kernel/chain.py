@@ -140,10 +140,10 @@ class Chain:
         return self.points[0]
 
     def start(
-        self, theta: np.ndarray, rng: np.random.Generator, table_at: np.ndarray | None = None
+        self, position: np.ndarray, rng: np.random.Generator, table_at: np.ndarray | None = None
     ) -> None:
-        """Begin anew at `theta`; SAGA's tables are filled at `table_at` (default: `theta`)."""
-        self.stand_at(self.coordinates.find(theta))
+        """Begin anew at φ; SAGA's tables are filled at θ = `table_at`, by default there too."""
+        self.stand_at(position)
         self.iteration = 0
         self.dynamics.momentum[:] = rng.standard_normal(self.problem.size) * self.dynamics.kept
         self.dynamics.thermostat[0] = self.method.friction

@@ -124,3 +124,10 @@ class Coordinates:
         if np.ndim(theta) > 1:
             return np.stack([self.find(one) for one in theta])
         return self.change.find(theta, self.degree)
+
+    def jacobian(self, other: Coordinates, position: np.ndarray) -> np.ndarray:
+        """∂φ′/∂φ, with φ′ the coordinates `other`, at φ = `position`: (d, d)."""
+        d, record = len(position), other.record
+        theta, pushed = np.tile(self.place(position), (d, 1)), np.zeros((d, d))
+        call_at(record[PUSH], theta, np.eye(d), record[PUSH_TABLE], pushed)
+        return self.turn(np.tile(position, (d, 1)), pushed)

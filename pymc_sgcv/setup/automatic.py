@@ -100,7 +100,7 @@ def _decide(
         known = noise if estimator == CONTROL_VARIATE else None
         center, draws, gradients = pilot(problem, center, rng, known)
         if isinstance(user_center, _UserCenter):
-            center = center_at(problem, user_center.theta, center.factor)
+            center = center_at(problem, user_center.theta, center.factor, center.degree)
     factor = _factor(problem, settings, center, given)
     method = _method(settings, center, factor)
     if automatic:
@@ -134,6 +134,7 @@ def _method(settings: Settings, center: Center | None, factor: Preconditioner) -
         constant=None if center is None else center.likelihood_gradient,
         refresh=0 if settings.refresh is None else settings.refresh or 1,
         table_dtype=settings.table_dtype,
+        degree=None if center is None else center.degree,
     )
 
 

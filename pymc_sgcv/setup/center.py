@@ -36,8 +36,8 @@ class Center:
     likelihood_gradient
         The part of `gradient` that comes from the subsampled likelihoods.
     factor
-        F with FFᵀ the approximate posterior covariance at θ̂; ``np.asarray`` of it is a (d, d)
-        matrix, or a (d,) vector if diagonal.
+        F with FFᵀ the approximate posterior covariance at θ̂, in the coordinates that chains move
+        in; ``np.asarray`` of it is a (d, d) matrix.
     distance
         The Newton decrement √(gᵀ FFᵀ g): how far θ̂ is from the mode in posterior standard
         deviations. The paper's cost is independent of N while this is of order 1.
@@ -45,6 +45,8 @@ class Center:
         How many times the data were read to find θ̂.
     converged
         Whether `distance` is small: at most 0.3 √d, or 1.
+    position, degree
+        θ̂ in those coordinates, and how far group effects are centred there; None without any.
     """
 
     point: dict[str, np.ndarray]
@@ -55,6 +57,8 @@ class Center:
     distance: float
     passes: float
     converged: bool
+    position: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
+    degree: np.ndarray | None = field(repr=False, default=None)
 
 
 def find_center(
@@ -125,21 +129,22 @@ def center_near(
     polish: bool = True,
     progressbar: bool = False,
     factor: Preconditioner | None = None,
+    degree: np.ndarray | None = None,
     warns: bool = True,
 ) -> Center:
     """`find_center` for a problem that is already compiled, from the flat point `theta`.
 
-    A `factor` from elsewhere spares the curvature where it is not polished.
+    A `factor` from elsewhere, for the same `degree`, spares the curvature where it is not polished.
     """
     with one_blas_thread(), _progress(progressbar) as report:
-        search = Search(problem, theta, rng, report)
+        search = Search(problem, theta, rng, report, degree=degree)
         search.factor = factor
         if passes > 0:
             search.ascend(OPTIMIZERS[method], step_size, passes)
         if polish:
             search.newton()
         center = _finish(search)
-    if polish and warns and not center.converged:
+    if polish and warns and not center.converged and not search.held.any():
         warn(
             f"The centering point is {center.distance:.1f} posterior standard deviations (Newton "
             f"decrement, {problem.size} parameters) from the mode: the control variate will be "
@@ -149,10 +154,16 @@ def center_near(
     return center
 
 
-def center_at(problem: Problem, theta: np.ndarray, factor: Preconditioner | None = None) -> Center:
+def center_at(
+    problem: Problem,
+    theta: np.ndarray,
+    factor: Preconditioner | None = None,
+    degree: np.ndarray | None = None,
+) -> Center:
     """The Center at a given point: full gradient and curvature there, no search."""
     with one_blas_thread():
-        search = Search(problem, theta, np.random.default_rng(0), lambda *_: None, given=True)
+        rng = np.random.default_rng(0)
+        search = Search(problem, theta, rng, lambda *_: None, given=True, degree=degree)
         search.factor = factor
         return _finish(search)
 
@@ -179,7 +190,7 @@ def given_center(problem: Problem, center: Center | Mapping[str, np.ndarray]) ->
     theta = unconstrained(target, center.point)
     if not np.allclose(theta, center.theta, rtol=1e-6, atol=1e-6):  # of other transforms
         return center_at(problem, theta)
-    return center_at(problem, center.theta, center.factor)
+    return center_at(problem, center.theta, center.factor, center.degree)
 
 
 def _check_positive(**numbers: Any) -> None:
@@ -232,7 +243,7 @@ def _finish(search: Search) -> Center:
         search.factor = search.covariance_factor()
     likelihood = problem.likelihood_gradient(theta[None])[0]
     gradient = likelihood + problem.prior_gradient(theta[None])[0]
-    distance = search.distance(gradient)
+    distance = search.distance(search.coordinates.pull(search.position, gradient))
     if not np.isfinite(distance):
         raise ValueError(
             "The search for a center ended where the gradient or the curvature of the log "
@@ -249,6 +260,8 @@ def _finish(search: Search) -> Center:
         distance=distance,
         passes=round(search.passes + 1, 2),
         converged=bool(distance <= near_enough(problem.size)),
+        position=search.position,
+        degree=search.coordinates.degree,
     )
 
 

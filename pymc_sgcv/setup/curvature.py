@@ -17,8 +17,8 @@ from scipy.linalg import eigh
 from pymc_sgcv.kernel.preconditioners import Preconditioner
 
 _Gradients: TypeAlias = Callable[[np.ndarray], np.ndarray]
-_LONGEST = 1e6
-_SHORTEST = 1e-9
+LONGEST = 1e6
+SHORTEST = 1e-9
 
 
 def coordinate_scales(
@@ -50,7 +50,7 @@ def _scales_along(
         curvature = u[open_] * _slopes(gradient, point, directions[open_], u[open_])
         grow = np.where(curvature > 0, 1 / np.sqrt(np.maximum(curvature, 1e-12)), 3.0)
         grow = np.where(np.isfinite(curvature), np.clip(grow, 1e-3, 10.0), 0.1)
-        u[open_] = np.clip(u[open_] * grow, _SHORTEST, _LONGEST)
+        u[open_] = np.clip(u[open_] * grow, SHORTEST, LONGEST)
         open_ = open_[np.abs(np.log(grow)) > 0.2]
         if not len(open_):
             break
@@ -92,26 +92,6 @@ def covariance_factor(gradient: _Gradients, point: np.ndarray, scales: np.ndarra
 def _difference(gradient: _Gradients, point: np.ndarray, moves: np.ndarray) -> np.ndarray:
     g = gradient(np.concatenate([point - moves, point + moves]))
     return 0.5 * (g[: len(moves)] - g[len(moves) :])
-
-
-def diagonal_scales(
-    gradient: _Gradients,
-    point: np.ndarray,
-    rng: np.random.Generator,
-    probes: int = 20,
-    start: float = 1e-2,
-) -> np.ndarray:
-    """Conditional standard deviations for large d, from a few random probes (Bekas et al. 2007)."""
-    u = np.full(len(point), start)
-    for floor in (1e-4, 1e-4, 1e-4, 0.05, 0.05):  # a floor once all scales are about right
-        signs = rng.choice([-1.0, 1.0], size=(probes, len(point)))
-        g = _difference(gradient, point, signs * u)
-        with np.errstate(invalid="ignore", over="ignore"):
-            curvature = np.mean(g * signs, axis=0) * u
-        grow = 1 / np.sqrt(np.maximum(curvature, floor))
-        grow = np.where(np.isfinite(curvature), grow, 0.1)  # a step out of the support: shorter
-        u = np.clip(u * grow, _SHORTEST, _LONGEST)
-    return u
 
 
 def largest_curvature(

@@ -15,6 +15,7 @@ import numpy as np
 from pymc_sgcv.errors import warn
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_near
+from pymc_sgcv.setup.centring import scale_parameters
 
 _POINTS = 15
 _SPREAD = 2.0
@@ -46,7 +47,7 @@ def highest_center(problem: Problem, center: Center, rng: np.random.Generator) -
             other = _search(problem, center, start, rng)
             if other is None:
                 continue
-            line = between(problem, center.theta, other.theta)
+            line = between(problem, center, other)
             if line.depth > _VALLEY and line.height > -_RELEVANT:
                 _warn(problem, center, other, line)
                 return center if line.height <= 0 else other
@@ -65,7 +66,9 @@ def _starts(problem: Problem, center: Center, rng: np.random.Generator) -> list[
     """
     usual = problem.target.flatten(problem.target.start)
     mirrored = [2 * usual - center.theta] + ([-center.theta] if usual.any() else [])
-    return [*mirrored, *(usual + rng.uniform(-_SPREAD, _SPREAD, (2, problem.size)))]
+    starts = [*mirrored, *(usual + rng.uniform(-_SPREAD, _SPREAD, (2, problem.size)))]
+    held = scale_parameters(problem.coordinates(center.degree), problem.size)
+    return [np.where(held, center.theta, start) for start in starts]
 
 
 def _search(
@@ -73,24 +76,28 @@ def _search(
 ) -> Center | None:
     """Where a search from `start` ends if it is another place; polished only in that case."""
     try:
-        rough = center_near(problem, start, rng, passes=1.0, polish=False, factor=center.factor)
+        known = {"factor": center.factor, "degree": center.degree}
+        rough = center_near(problem, start, rng, passes=1.0, polish=False, **known)
         some = min(1.0, _SOME_ROWS / problem.n_rows)
-        line = between(problem, center.theta, rough.theta, some)
+        line = between(problem, center, rough, some)
         if not (line.depth > _VALLEY or line.height > _VALLEY):
             return None
-        return center_near(problem, rough.theta, rng, passes=0.0, warns=False)
+        return center_near(problem, rough.theta, rng, passes=0.0, degree=center.degree, warns=False)
     except (ValueError, FloatingPointError, np.linalg.LinAlgError):
         return None  # a start outside the support: nothing was found there
 
 
-def between(problem: Problem, theta: np.ndarray, other: np.ndarray, fraction: float = 1.0) -> Line:
-    """The log posterior on the way from one point to another, by Gauss–Legendre quadrature.
+def between(problem: Problem, center: Center, other: Center, fraction: float = 1.0) -> Line:
+    """The log density of φ on the way from one center to another, by Gauss–Legendre quadrature.
 
     A fraction of the rows is enough to see whether there may be a valley.
     """
     t, weights = np.polynomial.legendre.leggauss(_POINTS)
     t, weights = (t + 1) / 2, weights / 2
-    slopes = problem.gradient(theta + t[:, None] * (other - theta), fraction) @ (other - theta)
+    way = other.position - center.position
+    points, coordinates = center.position + t[:, None] * way, problem.coordinates(center.degree)
+    gradients = problem.gradient(coordinates.place(points), fraction)
+    slopes = coordinates.pull(points, gradients) @ way
     if not np.isfinite(slopes).all():
         return Line(-np.inf, 0.0)
     climb = np.cumsum(weights * slopes)

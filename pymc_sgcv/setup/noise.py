@@ -14,14 +14,18 @@ from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STAN
 from pymc_sgcv.kernel.preconditioners import Preconditioner
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center
+from pymc_sgcv.setup.search import DENSE_LIMIT
 
 MOST_NUMBERS = 20_000_000
 """What is kept of a pilot or of pairs of estimates at once: 160 MB."""
 
 
 def pairs(d: int) -> int:
-    """How many pairs of estimates tell the noise in d directions: 2000 at most."""
-    return int(min(np.clip(20 * d, 800, 2000), max(100, MOST_NUMBERS // d)))
+    """How many pairs of estimates tell the noise in d directions: 2000 at most, 100 at least.
+
+    Of many parameters only coordinates are looked at, for which fewer will do.
+    """
+    return int(np.clip(20 * d, 800, 2000) if d <= DENSE_LIMIT else np.clip(200_000 // d, 100, 500))
 
 
 def control_variate(center: Center) -> Method:
@@ -32,13 +36,14 @@ def control_variate(center: Center) -> Method:
         center.factor,
         center=center.theta,
         constant=center.likelihood_gradient,
+        degree=center.degree,
     )
 
 
 def around(center: Center, rng: np.random.Generator, count: int | None = None) -> np.ndarray:
-    """Draws of the Gaussian that the center stands for; by default enough to measure the noise."""
+    """Positions of the Gaussian that the center stands for; by default enough for the noise."""
     d = len(center.theta)
-    return center.theta + center.factor.apply(rng.standard_normal((count or pairs(d), d)))
+    return center.position + center.factor.apply(rng.standard_normal((count or pairs(d), d)))
 
 
 def fixed_center(method: Method) -> Method:

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from scipy.linalg import eigh
 
 from pymc_sgcv.kernel.chain import Chain, Divergence
-from pymc_sgcv.kernel.preconditioners import Dense, Diagonal, Preconditioner
+from pymc_sgcv.kernel.preconditioners import Dense, Preconditioner
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_at
+from pymc_sgcv.setup.centring import information_shares
 from pymc_sgcv.setup.curvature import largest_curvature
+from pymc_sgcv.setup.directions import low_rank_factor
 from pymc_sgcv.setup.noise import (
     MOST_NUMBERS,
     around,
@@ -19,12 +23,23 @@ from pymc_sgcv.setup.noise import (
     line,
     worst,
 )
+from pymc_sgcv.setup.probes import colours, probed_scales
+from pymc_sgcv.setup.tuner import resize
 
 _ITERATIONS = 4000
+_FEWER_ITERATIONS = 1000
+"""Where only coordinates and a few directions are refined."""
 _STEP = 0.2
 _CURVATURE_ROWS = 50_000
+_POINTS = 2
+"""Draws over which the curvature of many parameters is averaged."""
 _TRUST = 0.3
 """How far, as a prior standard deviation, the precision may be from its first estimate."""
+_ROUNDS, _MORE_ROUNDS = 2, 6
+"""The latter where the first center is no mode: with group effects, whose scales a search holds."""
+_DEGREE_CHANGE = 0.05
+_NOISE = 1.0
+"""Gradient noise, in the worst direction, up to which a pilot of many parameters goes well."""
 
 
 def pilot(
@@ -32,33 +47,50 @@ def pilot(
     center: Center,
     rng: np.random.Generator,
     noise: np.ndarray | None = None,
-    rounds: int = 2,
 ) -> tuple[Center, np.ndarray, np.ndarray]:
     """Refine the center and the covariance factor; return them with the last draws and gradients.
 
-    The gradients of the pilot are regressed on its draws: the slope is minus the inverse
-    covariance, its root the posterior mean, both far sharper than the draws' own moments. Where
-    gradient noise drowns the slope, the first estimate stays. `noise` is that around the center, if
-    it is known.
+    Draws and gradients are those of φ. The gradients are regressed on the draws: the slope is minus
+    the inverse covariance, its root the posterior mean, both far sharper than the draws' own
+    moments. Where gradient noise drowns the slope, the first estimate stays. `noise` is that around
+    the center, if it is known. Before each round group effects are centred as far as is best at the
+    present center.
     """
-    for _ in range(rounds):
-        draws, gradients = _run(problem, center, noise, rng)
+    for _ in range(_ROUNDS if center.degree is None and center.factor.complete else _MORE_ROUNDS):
+        centred = _centred_anew(problem, center, rng)
+        draws, gradients = _run(problem, centred, noise if centred is center else None, rng)
         noise = None
-        theta, factor = _refine(center, draws, gradients)
-        refined = center_at(problem, theta, factor)
-        if not refined.distance <= max(1.0, np.sqrt(problem.size), 2 * center.distance):
-            break
-        settled = _alike(center, refined)
+        refined = _refined(problem, centred, draws, gradients, rng)
+        if not refined.distance <= max(1.0, np.sqrt(problem.size), 2 * centred.distance):
+            return centred, draws, gradients
         center = refined
-        if settled:
+        if _alike(centred, refined):
             break
     return center, draws, gradients
 
 
 def _alike(old: Center, new: Center) -> bool:
     """Whether center and covariance have hardly changed, so that another round tells no more."""
-    change, moved = old.factor.ratios(new.factor), old.factor.solve(new.theta - old.theta)
-    return bool(np.abs(np.log(change)).max() < 0.1 and np.abs(moved).max() < 0.2)
+    change = np.log(old.factor.ratios(new.factor))
+    moved = old.factor.solve(new.position - old.position)
+    if old.factor.complete:
+        return bool(np.abs(change).max() < 0.1 and np.abs(moved).max() < 0.2)
+    return bool(np.sqrt(np.mean(change**2)) < 0.1 and np.sqrt(np.mean(moved**2)) < 0.2)
+
+
+def _centred_anew(problem: Problem, center: Center, rng: np.random.Generator) -> Center:
+    """The same point, with group effects centred as far as the data tell of them there."""
+    if center.degree is None:
+        return center
+    before = problem.coordinates(center.degree)
+    degree = information_shares(problem, before, center.position, rng)
+    if np.abs(degree - center.degree).max() < _DEGREE_CHANGE:
+        return center
+    factor = None
+    if isinstance(center.factor, Dense):
+        after = problem.coordinates(degree)
+        factor = Dense(before.jacobian(after, center.position) @ center.factor.matrix)
+    return center_at(problem, center.theta, factor, degree)
 
 
 def _run(
@@ -69,14 +101,14 @@ def _run(
     starts = around(center, rng)
     if noise is None:
         noise = gradient_noise(problem, method, starts, center.factor, rng)
-    h = min(
-        _STEP,
-        0.8 / worst(center.factor, noise),
-        1 / stretch(problem, center, center.factor, rng),
-    )
+    largest = worst(center.factor, noise)
     n = max(min(_ITERATIONS, 1500 + 50 * d), 20 * d)
     if not center.factor.complete:
-        n = int(min(_ITERATIONS // 4, max(200, MOST_NUMBERS // d)))
+        n = int(min(_FEWER_ITERATIONS, max(200, MOST_NUMBERS // d)))
+        if problem.chooses_batch and largest > _NOISE:
+            resize(problem, _NOISE / largest)
+            largest = _NOISE
+    h = min(_STEP, 0.8 / largest, 1 / stretch(problem, center, center.factor, rng))
     for _ in range(6):
         draws, gradients = np.empty((n, d)), np.empty((n, d))
         chain = Chain(problem, method)
@@ -86,7 +118,8 @@ def _run(
         except Divergence:
             h /= 4
             continue
-        return draws[n // 5 :], gradients[n // 5 :]
+        positions = chain.coordinates.find(draws[n // 5 :])
+        return positions, chain.coordinates.pull(positions, gradients[n // 5 :])
     raise Divergence(
         "The pilot run diverged at every step size tried: the posterior is too far from "
         "log-concave around its mode, or improper. Check the priors, or use NUTS on this model."
@@ -96,27 +129,60 @@ def _run(
 def stretch(
     problem: Problem, center: Center, factor: Preconditioner, rng: np.random.Generator
 ) -> float:
-    """The largest curvature at the center in coordinates F⁻¹θ: 1 for the center's own dense F."""
+    """The largest curvature at the center in coordinates F⁻¹φ: 1 for the center's own dense F."""
     if not center.factor.complete:
-        fraction = min(1.0, _CURVATURE_ROWS / problem.n_rows)
-        return largest_curvature(
-            lambda points: problem.gradient(points, fraction), center.theta, factor, rng
-        )
+        rows = max(_CURVATURE_ROWS, 20 * problem.size)
+        gradient = partial(_gradient, problem, center.degree, min(1.0, rows / problem.n_rows))
+        return largest_curvature(gradient, center.position, factor, rng)
     if factor is center.factor:
         return 1.0
     return float(center.factor.ratios(factor).max() ** 2)
 
 
+def _gradient(
+    problem: Problem, degree: np.ndarray | None, fraction: float, points: np.ndarray
+) -> np.ndarray:
+    """∇_φ at each of `points`."""
+    coordinates = problem.coordinates(degree)
+    gradient = problem.gradient(coordinates.place(points), fraction)
+    return coordinates.pull(points, gradient)
+
+
+def _refined(
+    problem: Problem, center: Center, draws: np.ndarray, gradients: np.ndarray, rng
+) -> Center:
+    """A new center and factor, from the draws seen in the old factor's coordinates."""
+    coordinates = problem.coordinates(center.degree)
+    if center.factor.complete:
+        position, factor = _refine(center, draws, gradients)
+    else:
+        position = _mean(center.factor, draws, gradients)
+        gradient = partial(_gradient, problem, center.degree, 1.0)
+        labels, scales = colours(problem.target), np.asarray(center.factor.scales)
+        scales = probed_scales(gradient, position, labels, rng, scales)
+        some = np.linspace(0, len(draws) - 1, _POINTS + 1).astype(int)[1:]
+        factor = low_rank_factor(gradient, draws[some], scales, rng)
+    return center_at(problem, coordinates.place(position), factor, center.degree)
+
+
+def _mean(factor: Preconditioner, draws: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+    """The mean of the posterior: that of the draws, and a Newton step with the mean gradient.
+
+    On a Gaussian the two errors cancel but for gradient noise (`pymc_sgcv.results.zv`).
+    """
+    move = factor.apply_transposed(gradients.mean(0))
+    if np.linalg.norm(move) > np.sqrt(len(move)):  # further than the draws reach
+        return draws.mean(0)
+    return draws.mean(0) + factor.apply(move)
+
+
 def _refine(
     center: Center, draws: np.ndarray, gradients: np.ndarray
 ) -> tuple[np.ndarray, Preconditioner]:
-    """New center and factor, from the draws seen in the old factor's coordinates."""
+    """Position and factor of all parameters, by regression."""
     F = center.factor
-    if not isinstance(F, Dense):
-        scales = F.spread()
-        spread = np.clip(draws.std(0) / scales, 0.3, 3.0)
-        return draws.mean(0), Diagonal(scales * np.sqrt(spread))
-    x, g = F.solve(draws - center.theta), F.apply_transposed(gradients)
+    assert isinstance(F, Dense)
+    x, g = F.solve(draws - center.position), F.apply_transposed(gradients)
     middle, slope_there = x.mean(0), g.mean(0)
     x -= middle
     g -= slope_there
@@ -127,7 +193,7 @@ def _refine(
     move = root @ (root.T @ (reliable * slope_there))
     if np.linalg.norm(move) > np.sqrt(len(move)):  # further than the draws reach
         move = 0.0
-    return center.theta + F.apply(middle + move), Dense(F.matrix @ root)
+    return center.position + F.apply(middle + move), Dense(F.matrix @ root)
 
 
 def _precision(x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

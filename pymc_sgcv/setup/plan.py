@@ -33,6 +33,7 @@ class Settings:
     thin: int | str
     target_bias: float
     progressbar: bool
+    reparametrize: bool = True
     refresh: int | None = None
     table_dtype: str = "float64"
     memory_limit: float = np.inf
@@ -76,11 +77,11 @@ class Plan:
         """The center, if gradient noise depends on how far the chain is from it."""
         return self.center if self.method.fixes_center else None
 
-    def disperse(self, rng: np.random.Generator) -> np.ndarray:
-        """A random displacement of a chain's start: one draw of the approximate posterior."""
+    def start(self, rng: np.random.Generator) -> np.ndarray:
+        """The position where a chain begins: one draw of the approximate posterior."""
         assert self.center is not None  # chains without one start at the initial point
         factor = self.center.factor
-        return factor.apply(rng.standard_normal(factor.size))
+        return self.center.position + factor.apply(rng.standard_normal(factor.size))
 
     def attributes(self) -> dict[str, float]:
         """The chosen values, for the attributes of the result."""

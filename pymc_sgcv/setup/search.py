@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search for the mode: minibatch ascent, then Newton steps with full gradients."""
+"""The search for the mode: minibatch ascent, then Newton steps with full gradients.
+
+It takes place in the coordinates φ that chains move in. Scales of group effects stay where they
+are: a joint mode of effects and scales is at one end or the other, not where the posterior is.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,15 @@ from pymc_sgcv.kernel.estimators import STANDARD
 from pymc_sgcv.kernel.preconditioners import Dense, Diagonal, Preconditioner
 from pymc_sgcv.model.target import Target
 from pymc_sgcv.rows.problem import Problem
-from pymc_sgcv.setup.curvature import coordinate_scales, covariance_factor, diagonal_scales
+from pymc_sgcv.setup.centring import information_shares, scale_parameters
+from pymc_sgcv.setup.curvature import coordinate_scales, covariance_factor
+from pymc_sgcv.setup.directions import low_rank_factor
 from pymc_sgcv.setup.optimizers import ADAM, SGD, ascend
+from pymc_sgcv.setup.probes import colours, probed_scales
+from pymc_sgcv.setup.quasi_newton import climb
 
 DENSE_LIMIT = 400
-"""Up to this many parameters the covariance is dense, above it is diagonal."""
-_COORDINATES_LIMIT = 2000
-"""Up to this many, scales are found coordinate by coordinate; above, by random probes."""
+"""Up to this many parameters the covariance is dense, above it is low rank + diagonal."""
 OPTIMIZERS = {"adam": ADAM, "sgd": SGD}
 _PHASES = 0.1, 0.03, 0.01, 0.003, 0.001
 _WINDOW = 100
@@ -42,48 +48,83 @@ class Search:
         rng: np.random.Generator,
         report: Callable[[str, float], None],
         given: bool = False,
+        degree: np.ndarray | None = None,
     ):
         self.problem, self.rng, self.report, self.given = problem, rng, report, given
-        self.theta = np.array(theta, dtype=float)
         self.passes = 0.0
         self.factor: Preconditioner | None = None
         self.scales: np.ndarray | float = 1e-2
-        self.gradient = self._full_gradient(self.theta)
-        refuse_infinite_gradient(self.problem.target, self.gradient, self.given)
+        theta = np.array(theta, dtype=float)
+        refuse_infinite_gradient(problem.target, problem.gradient(theta[None])[0], given)
+        self.coordinates = problem.coordinates(degree)
+        self.position = self.coordinates.find(theta)
+        if degree is None and self.coordinates.change is not None:
+            self._center_effects()
+        self.held = scale_parameters(self.coordinates, problem.size)
+        self.gradient = self._full_gradient(self.position)
+
+    @property
+    def theta(self) -> np.ndarray:
+        """The point in the user's parameters."""
+        return self.coordinates.place(self.position)
+
+    def _center_effects(self) -> None:
+        """Choose how far group effects are centred, from what is known here."""
+        theta = self.theta
+        self.passes += 2
+        shares = information_shares(self.problem, self.coordinates, self.position, self.rng)
+        self.coordinates = self.problem.coordinates(shares)
+        self.position = self.coordinates.find(theta)
 
     @property
     def _present_factor(self) -> Preconditioner:
         assert self.factor is not None  # a line or a distance is asked for once F is there
         return self.factor
 
-    def _full_gradient(self, theta: np.ndarray) -> np.ndarray:
-        self.passes += 1
-        return self.problem.gradient(theta[None])[0]
+    def _gradient_at(self, points: np.ndarray, fraction: float = 1.0) -> np.ndarray:
+        """∇_φ at each of `points`."""
+        self.passes += fraction * len(points)
+        place = self.coordinates.place(points)
+        return self.coordinates.pull(points, self.problem.gradient(place, fraction))
+
+    def _full_gradient(self, position: np.ndarray) -> np.ndarray:
+        """∇_φ without the components that are held."""
+        return np.where(self.held, 0.0, self._gradient_at(position[None])[0])
 
     def _partial_gradient(self, budget: float) -> Callable[[np.ndarray], np.ndarray]:
         if all(gradient.stacked for gradient in self.problem.functions.plates):
             budget *= 10
         fraction = min(1.0, max(budget / (2 * self.problem.size), 2000) / self.problem.n_rows)
 
-        def gradient(points: np.ndarray) -> np.ndarray:
-            self.passes += fraction * len(points)
-            return self.problem.gradient(points, fraction)
-
-        return gradient
+        return lambda points: self._gradient_at(points, fraction)
 
     def _scales(self) -> np.ndarray:
-        if self.problem.size > _COORDINATES_LIMIT:
-            return diagonal_scales(self._partial_gradient(1e7), self.theta, self.rng)
-        self.scales = coordinate_scales(self._partial_gradient(1e5), self.theta, self.scales)
+        if self.problem.size > DENSE_LIMIT:
+            labels = colours(self.problem.target)
+            self.scales = probed_scales(
+                self._gradient_at, self.position, labels, self.rng, self.scales
+            )
+        else:
+            gradient = self._partial_gradient(1e5)
+            self.scales = coordinate_scales(gradient, self.position, self.scales)
         return self.scales
 
     def ascend(self, kind: int, step_size: float | None, passes: float) -> None:
-        """Minibatch steps, longer ones first, each length until it finds no more signal."""
+        """Minibatch steps, longer ones first, each length until it finds no more signal.
+
+        Of many parameters a minibatch sees few: steps with all rows, then.
+        """
+        if self.problem.size > DENSE_LIMIT:
+            self._climb()
+            return
         self.report("minibatch steps", 0.0)
-        chain = Chain(self.problem, Method(STANDARD, EULER, Diagonal(np.ones(self.problem.size))))
-        chain.points[0] = self.theta
+        factor = Diagonal(np.ones(self.problem.size))
+        method = Method(STANDARD, EULER, factor, degree=self.coordinates.degree)
+        chain = Chain(self.problem, method)
+        chain.stand_at(self.position)
         random = seeded(self.rng)
         scale = self._scales() if self.factor is None else self.factor.spread()
+        scale = np.where(self.held, 0.0, scale)
         if kind == ADAM:  # one unit of information, at most the unconstrained scale's own unit
             scale = np.minimum(scale * np.sqrt(self.problem.n_rows), 1.0)
         moments, means = np.zeros((3, self.problem.size)), np.zeros((3, self.problem.size))
@@ -92,14 +133,22 @@ class Search:
         for phase, h in enumerate(_PHASES):
             for window in range(min(windows, 100)):
                 steps = self._steps(kind, h, step_size, phase * windows + window)
-                fine = ascend(kind, chain.estimator, scale, steps, moments, random, *means)
+                fine = ascend(
+                    kind, chain.estimator, chain.frame, scale, steps, moments, random, *means
+                )
                 self.passes += _WINDOW * rate
                 if not fine:
                     return  # keep the last good average; Newton goes on from there
                 if window and _only_noise(means):
                     break
-            self.theta = means[0].copy()
+            self.position = means[0].copy()
             self.report("minibatch steps", 0.5 * (phase + 1) / len(_PHASES))
+
+    def _climb(self) -> None:
+        """Quasi-Newton steps with full gradients."""
+        self.report("steps with all rows", 0.0)
+        scales = self._scales() if self.factor is None else self.factor.spread()
+        self.position = climb(self._full_gradient, self.position, scales)
 
     @staticmethod
     def _steps(kind: int, h: float, step_size: float | None, windows_done: int) -> np.ndarray:
@@ -113,7 +162,7 @@ class Search:
 
         The curvature is found anew where a step with an older one gained less than expected.
         """
-        self.gradient = self._full_gradient(self.theta)
+        self.gradient = self._full_gradient(self.position)
         refuse_infinite_gradient(self.problem.target, self.gradient, self.given)
         fresh, d = False, self.problem.size
         for k in range(_NEWTON_STEPS):
@@ -135,20 +184,22 @@ class Search:
     def _line_search(self, before: float) -> bool:
         factor = self._present_factor
         direction = factor.apply(factor.apply_transposed(self.gradient))
+        direction = np.where(self.held, 0.0, direction)
         for t in (1.0, 0.5, 0.25, 0.1, 0.03, 0.01):
-            theta = self.theta + t * direction
-            gradient = self._full_gradient(theta)
+            position = self.position + t * direction
+            gradient = self._full_gradient(position)
             if np.isfinite(gradient).all() and self.distance(gradient) < (1 - 0.1 * t) * before:
-                self.theta, self.gradient = theta, gradient
+                self.position, self.gradient = position, gradient
                 return True
         return False
 
     def covariance_factor(self) -> Preconditioner:
-        """F with FFᵀ the approximate posterior covariance at the present point."""
+        """F with FFᵀ the approximate posterior covariance of φ at the present point."""
         scales = self._scales()
         if self.problem.size > DENSE_LIMIT:
-            return Diagonal(scales)
-        return Dense(covariance_factor(self._partial_gradient(_POINT_ROWS), self.theta, scales))
+            return low_rank_factor(self._gradient_at, self.position[None], scales, self.rng)
+        gradient = self._partial_gradient(_POINT_ROWS)
+        return Dense(covariance_factor(gradient, self.position, scales))
 
     def distance(self, gradient: np.ndarray) -> float:
         """The Newton decrement of a gradient: the distance to the mode in standard deviations."""

@@ -16,8 +16,8 @@ from pymc_sgcv.setup.plan import Settings
 from pymc_sgcv.setup.tuning import Tuning, affordable_noise, choose
 from pymc_sgcv.setup.weights import prefer
 
-_BATCHES = 50, 20_000
-"""The automatic batch size lies between these."""
+_LEAST, _MOST, _MOST_SHARE = 50, 20_000, 0.25
+"""The automatic batch has at least so many rows, and at most the larger of a number and a share."""
 _CAUTIOUS = 0.2
 """The longest step that is tried where a longer one did not go well."""
 _TRIALS, _TRIAL_LENGTH, _SHORTENINGS = 4, 100, 3
@@ -103,5 +103,6 @@ def resize(problem: Problem, share: float) -> None:
     for rows in problem.rows:
         all_rows = 0.0 if repeats else 1 / rows.n_rows  # a sample of all rows has no noise
         n = 1 / (share * (1 / rows.batch_size - all_rows) + all_rows)
-        sizes.append(int(min(rows.n_rows, np.clip(n, *_BATCHES))))
+        most = min(rows.n_rows, max(_MOST, _MOST_SHARE * rows.n_rows))
+        sizes.append(int(np.clip(n, min(_LEAST, most), most)))
     problem.resize(sizes)

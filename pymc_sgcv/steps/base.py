@@ -78,6 +78,7 @@ class StochasticGradientStep(BlockedStep):
         preconditioner: str | np.ndarray | None = "auto",
         thin: int | str = "auto",
         target_bias: float = 0.03,
+        reparametrize: bool = True,
         model: pm.Model | None = None,
         rng=None,
         compile_kwargs: dict | None = None,
@@ -88,7 +89,7 @@ class StochasticGradientStep(BlockedStep):
         **further,
     ):
         self._refuse_unknown(further)
-        check_options(step_size, preconditioner, thin, target_bias)
+        check_options(step_size, preconditioner, thin, target_bias, reparametrize)
         weights = further.get("weights")
         if subsampling is not None and isinstance(weights, str) and weights == "auto":
             further["weights"] = weights = None
@@ -101,6 +102,7 @@ class StochasticGradientStep(BlockedStep):
             preconditioner=preconditioner,
             thin=thin,
             target_bias=target_bias,
+            reparametrize=reparametrize and isinstance(preconditioner, str),
             progressbar=progressbar,
             **{"weights": None, **further},
         )
@@ -155,6 +157,7 @@ class StochasticGradientStep(BlockedStep):
             None if isinstance(weights, str) else weights,
             self._compile_kwargs,
             layout=self.plan.layout if proven else None,
+            reparametrize=self.settings.reparametrize,
         )
         if self.shared:
             self._problem.set_others(self._problem.target.start)
@@ -212,11 +215,12 @@ class StochasticGradientStep(BlockedStep):
         return Chain(self.problem, self.plan.method)
 
     def start_of(self, point: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        """Where a chain begins: dispersed around the center, or at `point` where there is none."""
+        """The position where a chain begins: around the center, or at `point` without one."""
         plan = self.plan
         if plan.center is None:
-            return self.problem.target.flatten(point)
-        return plan.center.theta + plan.disperse(rng)
+            theta = self.problem.target.flatten(point)
+            return self.problem.coordinates(plan.method.degree).find(theta)
+        return plan.start(rng)
 
     def refresh(self) -> None:
         """Follow ``pm.set_data``: lay out new data and plan again if there are any."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -14,6 +15,8 @@ from pymc_sgcv.kernel.dynamics import INTEGRATORS
 from pymc_sgcv.kernel.schedules import check_step_size
 from pymc_sgcv.model.target import Target
 from pymc_sgcv.setup.weights import PREFERENTIAL
+
+PRECONDITIONERS = "auto", "dense", "lowrank", "diagonal"
 
 
 def joint_signature(cls: type, last: type) -> inspect.Signature:
@@ -28,12 +31,14 @@ def joint_signature(cls: type, last: type) -> inspect.Signature:
     return inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
 
 
-def check_options(step_size, preconditioner, thin, target_bias) -> None:
+def check_options(
+    step_size: Any, preconditioner: Any, thin: Any, target_bias: Any, reparametrize: Any
+) -> None:
     """Check what can be checked without the model."""
     check_step_size(step_size)
-    if isinstance(preconditioner, str) and preconditioner not in ("auto", "dense", "diagonal"):
+    if isinstance(preconditioner, str) and preconditioner not in PRECONDITIONERS:
         raise ValueError(
-            'preconditioner must be "auto", "dense", "diagonal", None or an array, not '
+            'preconditioner must be "auto", "dense", "lowrank", "diagonal", None or an array, not '
             f"{preconditioner!r}."
         )
     whole = isinstance(thin, int | np.integer) and not isinstance(thin, bool)
@@ -42,6 +47,8 @@ def check_options(step_size, preconditioner, thin, target_bias) -> None:
     number = isinstance(target_bias, int | float | np.number)
     if not number or not 0 < target_bias < 1:
         raise ValueError(f"target_bias must lie between 0 and 1, not {target_bias!r}.")
+    if not isinstance(reparametrize, bool | np.bool_):
+        raise TypeError(f"reparametrize must be True or False, not {reparametrize!r}.")
 
 
 def integrator_of(dynamics: str, name: str | None) -> int:

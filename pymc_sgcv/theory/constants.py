@@ -128,7 +128,12 @@ def constants(
     check_count(rows=rows)
     check_count(least=0, draws=draws)
     rng = np.random.default_rng(random_seed)
-    problem = Problem(given_model(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
+    problem = Problem(
+        given_model(model),
+        batch_size=batch_size,
+        compile_kwargs=compile_kwargs,
+        reparametrize=False,
+    )
     if center is None:
         found = center_near(problem, problem.target.flatten(problem.target.start), rng)
     else:
