@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from numpy.typing import ArrayLike
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pymc_sgcv.arguments import check_mapping, given_generator, given_model
+from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
 from pymc_sgcv.errors import warn
 from pymc_sgcv.kernel.preconditioners import Preconditioner
@@ -65,8 +66,8 @@ def find_center(
     step_size: float | None = None,
     passes: float = 3.0,
     polish: bool = True,
-    start: Mapping[str, np.ndarray] | None = None,
-    random_seed: int | np.random.Generator | None = None,
+    start: Mapping[str, ArrayLike] | None = None,
+    random_seed: Seed = None,
     progressbar: bool = True,
     compile_kwargs: dict | None = None,
 ) -> Center:
@@ -157,7 +158,7 @@ def center_at(problem: Problem, theta: np.ndarray, factor: Preconditioner | None
         return _finish(search)
 
 
-def given_center(problem: Problem, center: Center | Mapping[str, np.ndarray]) -> Center:
+def given_center(problem: Problem, center: Center | Mapping[str, ArrayLike]) -> Center:
     """The user's center with the gradient of the present data; an error if it does not fit."""
     if isinstance(center, Mapping):
         if not center:
@@ -190,7 +191,7 @@ def _check_positive(**numbers: Any) -> None:
 
 
 def unconstrained(
-    target: Target, point: Mapping[str, np.ndarray], what: str = "center"
+    target: Target, point: Mapping[str, ArrayLike], what: str = "center"
 ) -> np.ndarray:
     """The flat θ of values by variable name on the model's own scale, the rest at their start."""
     if not point:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from numpy.typing import ArrayLike
 
 from pymc_sgcv.arguments import given_model
 from pymc_sgcv.engine.blas import one_blas_thread
@@ -79,7 +80,7 @@ class Constants:
 
 def constants(
     model: pm.Model | None = None,
-    center: Center | Mapping[str, np.ndarray] | None = None,
+    center: Center | Mapping[str, ArrayLike] | None = None,
     *,
     batch_size: int | None = None,
     rows: int = 10_000,
