@@ -33,9 +33,10 @@ demo: $(VENV)/.has-test  ## sample a logistic regression of 200,000 rows and dra
 test: $(VENV)/.has-test  ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-lint: $(VENV)/.has-dev  ## check style and formatting
+lint: $(VENV)/.has-dev  ## check style, formatting and which folder imports which
 	$(BIN)/ruff check $(ARGS) .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.has-dev  ## repair style and formatting
 	$(BIN)/ruff check --fix $(ARGS) .
