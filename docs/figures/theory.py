@@ -120,7 +120,7 @@ def main():
     model = declare(X, y)
     step = sg.SGLDCV(model=model, rng=1, progressbar=False)
     center, tuned = step.plan.center, step.plan
-    F = center.factor
+    F = np.asarray(center.factor)
     found = sg.theory.constants(model, center)
     white = found.preconditioned
     for name, c in (("plain", found), ("preconditioned", white)):
@@ -146,8 +146,8 @@ def main():
         )
     planned = sg.theory.plan(EPSILON, **arguments)
 
-    L = np.linalg.solve(F, tuned.method.noise)
-    drift = np.linalg.solve(F, np.linalg.solve(F, tuned.method.drift).T)
+    turn = np.linalg.solve(F, np.asarray(tuned.method.factor))
+    drift, L = turn @ turn.T, turn * tuned.method.kept
     blocks = block_hessians(step.problem, F)
     auto, first = (
         truth.map(tuned.step_size, BATCH, drift, L, "lm", blocks, first=first)

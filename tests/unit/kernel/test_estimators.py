@@ -26,6 +26,7 @@ from scipy.stats import chisquare
 from pymc_sgcv.kernel.chain import Chain, Method
 from pymc_sgcv.kernel.dynamics import EULER
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
+from pymc_sgcv.kernel.preconditioners import Diagonal
 from pymc_sgcv.rows.problem import Problem
 
 DRAWS = {"iid": 20_000, "weighted": 60_000, "without": 4_000, "block": 4_000}
@@ -40,6 +41,7 @@ WEIGHTS = {"y": np.array([1.0, 2.0, 1.5, 1.2, 1.0]), "z": np.array([1.0, 1.2, 0.
 THETA = np.array([0.4, -0.7, 0.2])
 CENTER = np.array([0.1, -0.5, -0.1])
 ELSEWHERE = np.array([-0.2, 0.3, 0.5])
+NONE = Diagonal(np.ones(3))  # estimates do not depend on the preconditioner
 
 
 def declared():
@@ -156,7 +158,7 @@ def listed_estimates(problem, way, estimator, theta=THETA, reference_at=CENTER):
 
 def chain_of(problem, estimator, center=CENTER, **kwargs):
     constant = sum(rows.sum(0) for rows in row_gradients(center))
-    method = Method(estimator, EULER, np.ones(3), center=center, constant=constant, **kwargs)
+    method = Method(estimator, EULER, NONE, center=center, constant=constant, **kwargs)
     return Chain(problem, method)
 
 
@@ -365,7 +367,9 @@ def variances():
     for name, weights in (("uniform", np.ones(5)), ("Lipschitz", LIPSCHITZ)):
         problem, p = Problem(model, subsampling="iid", weights=weights), weights / weights.sum()
         constant = problem.likelihood_gradient(CENTER[None, :2])[0]
-        method = Method(CONTROL_VARIATE, EULER, np.ones(2), center=CENTER[:2], constant=constant)
+        method = Method(
+            CONTROL_VARIATE, EULER, Diagonal(np.ones(2)), center=CENTER[:2], constant=constant
+        )
         chain, rng = Chain(problem, method), np.random.default_rng(6)
         chain.start(THETA[:2], rng)
         noise = np.array([chain.estimate() for _ in range(6000)])

@@ -81,7 +81,7 @@ def test_a_center_at_a_point_stays_there(problem):
 
 
 def test_the_factor_is_that_of_the_posterior_covariance(problem):
-    factor = search(problem).factor
+    factor = np.asarray(search(problem).factor)
     np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(HESSIAN), rtol=1e-6)
 
 
