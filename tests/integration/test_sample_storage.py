@@ -14,6 +14,7 @@ from pymc_sgcv.results.diagnostics import warn_about
 from pymc_sgcv.sampling import record
 from pymc_sgcv.sampling.record import Moments
 from pymc_sgcv.sampling.sample import _Run
+from tests.shared import QUIET
 
 N, USERS, RANK = 400, 30, 2
 DRAWS, TUNE, CHAINS = 40, 15, 2
@@ -50,19 +51,12 @@ def step(model):
         )
 
 
+HOW = {"tune": TUNE, "chains": CHAINS, "cores": 1, "random_seed": 3, **QUIET}
+
+
 def sample(step, draws=DRAWS, **kwargs):
     with step.model:
-        return sg.sample(
-            draws,
-            tune=TUNE,
-            step=step,
-            chains=CHAINS,
-            cores=1,
-            random_seed=3,
-            progressbar=False,
-            compute_convergence_checks=False,
-            **kwargs,
-        )
+        return sg.sample(draws, step=step, **HOW, **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -116,17 +110,8 @@ def test_everything_is_stored_by_default(whole):
 
 def test_the_draws_are_those_of_pm_sample(step, whole):
     with step.model:
-        theirs = pm.sample(
-            DRAWS,
-            tune=TUNE,
-            step=step,
-            chains=CHAINS,
-            cores=1,
-            random_seed=3,
-            progressbar=False,
-            compute_convergence_checks=False,
-            var_names=["spread", "U", "V", "prediction", "variance"],
-        )
+        names = ["spread", "U", "V", "prediction", "variance"]
+        theirs = pm.sample(DRAWS, step=step, var_names=names, **HOW)
     theirs = sg.gradient_groups(theirs)
     for name in ("U", "V"):
         np.testing.assert_array_equal(theirs["posterior"][name], whole["posterior"][name])

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loader of CoverType: where it looks, what it makes of it, and that it admits made-up data."""
 
-import warnings
-
 import numpy as np
 import pytest
 
 from pymc_sgcv import SGCVWarning
 from pymc_sgcv.datasets import _covtype, covtype
+from tests.shared import no_warning
 
 
 @pytest.fixture(autouse=True)
 def nothing_around(monkeypatch):
-    """No local copy and no network: each test adds what it needs."""
-    monkeypatch.delenv("SGCV_DATA", raising=False)
+    """No network: each test adds what it needs."""
 
     def refuse():
         raise OSError("no network in tests")
@@ -122,8 +120,7 @@ def test_a_variable_that_names_a_directory_without_the_file_is_no_error(tmp_path
 
 
 def test_a_local_copy_is_silent(tiny):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warning():
         covtype(tiny)
 
 

@@ -27,6 +27,7 @@ from pymc_sgcv.kernel.preconditioners import Dense, Diagonal
 from pymc_sgcv.kernel.schedules import PolynomialDecay, step_sizes
 from pymc_sgcv.kernel.stationary import iterations_per_draw, linearised
 from pymc_sgcv.rows.problem import Problem
+from tests.models import regression
 
 N, n = 8, 2
 _rng = np.random.default_rng(30)
@@ -217,23 +218,17 @@ def test_a_chain_run_in_parts_is_the_chain_run_at_once(noisy, dynamics):
 
 
 @pytest.fixture(scope="module")
-def regression():
+def uneven():
     """Rows with Hessians of their own: the noise depends on where the center is."""
     x, y = np.random.default_rng(31).normal(size=(2, N, 2))
-    with pm.Model() as model:
-        xb, yb = pm.Minibatch(x, y[:, 0], batch_size=n)
-        beta = pm.Normal("beta", 0, TAU, shape=2)
-        pm.Normal("y", xb @ beta, 1.0, observed=yb, total_size=N)
-    return Problem(model, subsampling="iid")
+    return Problem(regression(x, y[:, 0], batch_size=n, prior=TAU), subsampling="iid")
 
 
 @EVERY
-def test_a_center_that_moves_does_so_at_the_same_iterations_in_parts_and_at_once(
-    regression, dynamics
-):
+def test_a_center_that_moves_does_so_at_the_same_iterations_in_parts_and_at_once(uneven, dynamics):
     moving = {"estimator": CONTROL_VARIATE, "refresh": 7}
     one, parts, never = (
-        run(started(regression, dynamics, **{**moving, **own}), STEPS, 2, calls)[0]
+        run(started(uneven, dynamics, **{**moving, **own}), STEPS, 2, calls)[0]
         for calls, own in ((1, {}), (5, {}), (1, {"refresh": 0}))
     )
     np.testing.assert_array_equal(parts, one)

@@ -28,6 +28,7 @@ from pymc_sgcv.kernel.dynamics import EULER
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
 from pymc_sgcv.kernel.preconditioners import Diagonal
 from pymc_sgcv.rows.problem import Problem
+from tests.models import regression
 
 DRAWS = {"iid": 20_000, "weighted": 60_000, "without": 4_000, "block": 4_000}
 RARE = 1e-5
@@ -346,14 +347,6 @@ SIGMA = 0.8
 LIPSCHITZ = (X**2).sum(1) / SIGMA**2
 
 
-def regression():
-    with pm.Model() as model:
-        x, y = pm.Minibatch(X, Y, batch_size=2)
-        beta = pm.Normal("beta", 0, 2, shape=2)
-        pm.Normal("y", x @ beta, SIGMA, observed=y, total_size=5)
-    return model
-
-
 def gaussian_noise(rows, p):
     """ξ of a minibatch: per-datum Hessians are −xᵢxᵢᵀ/σ², so that is all there is."""
     change = -X * ((X @ (THETA - CENTER)[:2]) / SIGMA**2)[:, None]
@@ -363,7 +356,7 @@ def gaussian_noise(rows, p):
 @pytest.fixture(scope="module")
 def variances():
     """E‖ξ‖² of the control variate over all minibatches, from the compiled estimates."""
-    model, found = regression(), {}
+    model, found = regression(X, Y, batch_size=2, prior=2, sigma=SIGMA), {}
     for name, weights in (("uniform", np.ones(5)), ("Lipschitz", LIPSCHITZ)):
         problem, p = Problem(model, subsampling="iid", weights=weights), weights / weights.sum()
         constant = problem.likelihood_gradient(CENTER[None, :2])[0]

@@ -12,7 +12,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_sgcv as sg
@@ -33,6 +32,7 @@ from pymc_sgcv.setup.tuning import (
     longest_step,
     nonlinearity,
 )
+from tests.models import regression
 
 N, n = 400, 50
 _rng = np.random.default_rng(60)
@@ -48,17 +48,13 @@ DIAGONAL = Diagonal(np.array([0.3, 0.2]))
 FACTOR = pytest.mark.parametrize("factor", [DENSE, DIAGONAL], ids=["dense", "diagonal"])
 
 
-def regression():
-    with pm.Model() as model:
-        x, y = pm.Minibatch(X, Y, batch_size=n)
-        beta = pm.Normal("beta", 0, 2, shape=2)
-        pm.Normal("y", x @ beta, 1.0, observed=y, total_size=N)
-    return model
+def declared():
+    return regression(X, Y, batch_size=n, prior=2)
 
 
 @pytest.fixture(scope="module")
 def problem():
-    return Problem(regression(), subsampling="iid")
+    return Problem(declared(), subsampling="iid")
 
 
 def noise_of_rows(theta, factor):
@@ -193,7 +189,7 @@ def test_the_factor_is_turned_so_that_the_noise_is_uncorrelated_in_its_coordinat
 
 def test_chains_move_in_the_coordinates_that_the_noise_was_measured_in():
     """A correlation of 0.5 in the given ones is taken out, ± 0.04: 0.2 is five standard errors."""
-    model, given = regression(), np.linalg.inv(HESSIAN)
+    model, given = declared(), np.linalg.inv(HESSIAN)
     step = sg.SGLD(model=model, subsampling="iid", preconditioner=given, progressbar=False)
     method, tuning = step.plan.method, step.plan.tuning
     assert method.factor is tuning.factor and method.kept is tuning.kept

@@ -12,6 +12,7 @@ from pymc_sgcv.kernel.estimators import CONTROL_VARIATE
 from pymc_sgcv.kernel.preconditioners import Dense
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.weights import prefer
+from tests.models import regression
 
 N = 400
 _rng = np.random.default_rng(9)
@@ -24,11 +25,7 @@ FACTOR = Dense(F)
 
 @pytest.fixture(scope="module")
 def problem():
-    with pm.Model() as model:
-        x, y = pm.Minibatch(X, Y, batch_size=10)
-        beta = pm.Normal("beta", 0, 1, shape=2)
-        pm.Normal("y", x @ beta, 1.0, observed=y, total_size=N)
-    return Problem(model)
+    return Problem(regression(X, Y, batch_size=10))
 
 
 def rms(plain):
@@ -67,10 +64,7 @@ def test_they_are_taken_where_noise_would_shorten_the_step_and_not_elsewhere():
     heavy = X[_rng.integers(0, N, 20_000)] * _rng.lognormal(0, 1.0, size=(20_000, 1))
     for x, expected in ((heavy, True), (_rng.normal(size=(20_000, 2)), False)):
         y = x @ CENTER + _rng.normal(size=len(x))
-        with pm.Model():
-            xb, yb = pm.Minibatch(x, y, batch_size=10 if expected else 500)
-            beta = pm.Normal("beta", 0, 1, shape=2)
-            pm.Normal("y", xb @ beta, 1.0, observed=yb, total_size=len(y))
+        with regression(x, y, batch_size=10 if expected else 500):
             assert sg.SGLDCV(progressbar=False).plan.layout.weighted == expected
             uniform = sg.SGLDCV(weights="uniform", progressbar=False)
         assert not uniform.plan.layout.weighted
