@@ -22,7 +22,7 @@ WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(8, max(2, os.cpu_count
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format docs notebooks benchmark accuracy clean
+.PHONY: help demo test coverage lint format docs notebooks benchmark accuracy clean
 
 help:  ## show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -32,6 +32,10 @@ demo: $(VENV)/.has-test  ## sample a logistic regression of 200,000 rows and dra
 
 test: $(VENV)/.has-test  ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+coverage: $(VENV)/.has-test  ## run the tests, then say which lines none of them reached
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report= $(ARGS)
+	$(BIN)/python -m coverage report
 
 lint: $(VENV)/.has-dev  ## check style and formatting
 	$(BIN)/ruff check $(ARGS) .
@@ -56,7 +60,7 @@ accuracy: $(VENV)/.has-test  ## compare with NUTS on many kinds of model
 	$(BIN)/python -m tests.accuracy $(ARGS)
 
 clean:  ## remove environments, caches and everything built
-	rm -rf .venv-* build dist docs/_build docs/examples .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv-* build dist docs/_build docs/examples .pytest_cache .ruff_cache .coverage* *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The package, editable, with one of its extras; again whenever pyproject.toml changes.
