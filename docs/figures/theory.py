@@ -96,8 +96,12 @@ def _mean_kron(T):
 
 
 def block_hessians(problem, factor):
-    """Estimates of the likelihood's Hessian from every block of the samplers' shuffled copy."""
+    """Estimates of the likelihood's Hessian from every block of the samplers' shuffled copy.
+
+    After the last row comes the first.
+    """
     x = next(a for a in problem.rows[0].arrays if a.ndim == 2) @ factor
+    x = np.concatenate([x, x[:BATCH]])
     sums = np.concatenate([np.zeros((1, D, D)), np.cumsum(x[:, :, None] * x[:, None], axis=0)])
     return N / BATCH * (sums[BATCH : BATCH + N] - sums[:N])
 
