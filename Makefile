@@ -24,7 +24,7 @@ schema = $(BIN)/check-jsonschema --builtin-schema vendor.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format docs notebooks benchmark accuracy dist clean
+.PHONY: help demo test coverage lint format docs notebooks benchmark accuracy dist clean
 
 help:  ## show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -34,6 +34,10 @@ demo: $(VENV)/.has-test  ## sample a logistic regression of 200,000 rows and dra
 
 test: $(VENV)/.has-test  ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+coverage: $(VENV)/.has-test  ## run the tests, then say which lines none of them reached
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report= $(ARGS)
+	$(BIN)/python -m coverage report
 
 lint: $(VENV)/.has-dev  ## check style, formatting, types, which folder imports which, and settings of other services
 	$(BIN)/ruff check $(ARGS) .
@@ -72,7 +76,7 @@ dist: $(VENV)/.has-release  ## build what goes to PyPI into dist/, and check it
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## remove environments, caches and everything built
-	rm -rf .venv-* build dist docs/_build docs/examples .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv-* build dist docs/_build docs/examples .mypy_cache .pytest_cache .ruff_cache .coverage* *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The package, editable, with one of its extras; again whenever pyproject.toml changes.

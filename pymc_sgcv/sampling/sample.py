@@ -106,8 +106,15 @@ def sample(
 
     Examples
     --------
-    >>> with model:  # doctest: +SKIP
-    ...     idata = sg.sample(2000, random_seed=1)
+    >>> import numpy as np, pymc as pm, pymc_sgcv as sg
+    >>> x = np.linspace(-1, 1, 200)
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope", 0, 1)
+    ...     y = pm.Normal("y", slope * x, 0.5, observed=2 * x)
+    >>> with model:
+    ...     idata = sg.sample(500, chains=2, random_seed=1, progressbar=False)
+    >>> print(idata["posterior"]["slope"].shape, idata["gradient"]["slope"].shape)
+    (2, 500) (2, 500)
     """
     model = given_model(model)
     names, gradients = check_names(model, var_names), check_gradients(model, gradients)

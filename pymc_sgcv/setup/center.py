@@ -99,8 +99,15 @@ def find_center(
 
     Examples
     --------
+    >>> import numpy as np, pymc as pm, pymc_sgcv as sg
+    >>> x = np.linspace(-1, 1, 200)
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope", 0, 1)
+    ...     y = pm.Normal("y", slope * x, 0.5, observed=2 * x)
+    >>> center = sg.find_center(model, random_seed=1, progressbar=False)
+    >>> print(center.point["slope"].round(1), center.converged)
+    2.0 True
     >>> with model:  # doctest: +SKIP
-    ...     center = sg.find_center(random_seed=1)
     ...     idata = pm.sample(step=sg.SGLDCV(center=center))
     """
     if method not in OPTIMIZERS:
