@@ -20,9 +20,11 @@ BIN := $(VENV)/bin
 # One worker a core, two to eight; each compiles for itself, so a file's tests stay together.
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min(8, max(2, os.cpu_count() or 2)))')
 
+schema = $(BIN)/check-jsonschema --builtin-schema vendor.
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format docs notebooks benchmark accuracy clean
+.PHONY: help demo test coverage lint format docs notebooks benchmark accuracy dist clean
 
 help:  ## show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -33,10 +35,22 @@ demo: $(VENV)/.has-test  ## sample a logistic regression of 200,000 rows and dra
 test: $(VENV)/.has-test  ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-lint: $(VENV)/.has-dev  ## check style, formatting and types
+coverage: $(VENV)/.has-test  ## run the tests, then say which lines none of them reached
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report= $(ARGS)
+	$(BIN)/python -m coverage report
+
+lint: $(VENV)/.has-dev  ## check style, formatting, types, which folder imports which, and settings of other services
 	$(BIN)/ruff check $(ARGS) .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-cache
+	$(schema)github-workflows .github/workflows/*.yml
+	$(schema)github-actions .github/actions/*/action.yml
+	$(schema)github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/feature.yml
+	$(schema)github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(schema)dependabot .github/dependabot.yml
+	$(schema)readthedocs .readthedocs.yaml
+	$(schema)citation-file-format CITATION.cff
 
 format: $(VENV)/.has-dev  ## repair style and formatting
 	$(BIN)/ruff check --fix $(ARGS) .
@@ -56,8 +70,13 @@ benchmark: $(VENV)/.has-test  ## measure speed
 accuracy: $(VENV)/.has-test  ## compare with NUTS on many kinds of model
 	$(BIN)/python -m tests.accuracy $(ARGS)
 
+dist: $(VENV)/.has-release  ## build what goes to PyPI into dist/, and check it
+	rm -rf dist
+	$(BIN)/python -m build $(ARGS)
+	$(BIN)/python -m twine check --strict dist/*
+
 clean:  ## remove environments, caches and everything built
-	rm -rf .venv-* build dist docs/_build docs/examples .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv-* build dist docs/_build docs/examples .mypy_cache .pytest_cache .ruff_cache .coverage* *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The package, editable, with one of its extras; again whenever pyproject.toml changes.

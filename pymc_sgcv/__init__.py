@@ -3,6 +3,7 @@
 
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.kernel.schedules import PolynomialDecay
@@ -14,6 +15,9 @@ from pymc_sgcv.results.zv import zv, zv_summary
 from pymc_sgcv.sampling.sample import sample
 from pymc_sgcv.setup.center import Center, find_center
 from pymc_sgcv.steps.methods import SAGA, SGHMC, SGHMCCV, SGLD, SGLDCV, SGNHT, SGNHTCV, SVRG
+
+if TYPE_CHECKING:  # see `_ON_DEMAND`
+    from pymc_sgcv import datasets, lda, theory
 
 __version__ = "0.1.0"
 

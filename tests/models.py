@@ -20,6 +20,17 @@ def build(kind: str, n_rows: int, batch_size: int | None = None, seed: int = 1) 
     return model
 
 
+def regression(X, y, batch_size: int | None = None, prior=1.0, sigma=1.0) -> pm.Model:
+    """y ~ N(Xβ, σ²) with β ~ N(0, prior²), whose posterior is Gaussian."""
+    with pm.Model() as model:
+        x, observed, size = X, y, {}
+        if batch_size is not None:
+            (x, observed), size = pm.Minibatch(X, y, batch_size=batch_size), {"total_size": len(y)}
+        beta = pm.Normal("beta", 0, prior, shape=X.shape[1])
+        pm.Normal("y", x @ beta, sigma, observed=observed, **size)
+    return model
+
+
 class Declare:
     """Wraps data in pm.Minibatch, or leaves them alone."""
 

@@ -96,8 +96,12 @@ def _mean_kron(T):
 
 
 def block_hessians(problem, factor):
-    """Estimates of the likelihood's Hessian from every block of the samplers' shuffled copy."""
+    """Estimates of the likelihood's Hessian from every block of the samplers' shuffled copy.
+
+    After the last row comes the first.
+    """
     x = next(a for a in problem.rows[0].arrays if a.ndim == 2) @ factor
+    x = np.concatenate([x, x[:BATCH]])
     sums = np.concatenate([np.zeros((1, D, D)), np.cumsum(x[:, :, None] * x[:, None], axis=0)])
     return N / BATCH * (sums[BATCH : BATCH + N] - sums[:N])
 
@@ -120,7 +124,7 @@ def main():
     model = declare(X, y)
     step = sg.SGLDCV(model=model, rng=1, progressbar=False)
     center, tuned = step.plan.center, step.plan
-    F = center.factor
+    F = np.asarray(center.factor)
     found = sg.theory.constants(model, center)
     white = found.preconditioned
     for name, c in (("plain", found), ("preconditioned", white)):
@@ -146,8 +150,8 @@ def main():
         )
     planned = sg.theory.plan(EPSILON, **arguments)
 
-    L = np.linalg.solve(F, tuned.method.noise)
-    drift = np.linalg.solve(F, np.linalg.solve(F, tuned.method.drift).T)
+    turn = np.linalg.solve(F, np.asarray(tuned.method.factor))
+    drift, L = turn @ turn.T, turn * tuned.method.kept
     blocks = block_hessians(step.problem, F)
     auto, first = (
         truth.map(tuned.step_size, BATCH, drift, L, "lm", blocks, first=first)

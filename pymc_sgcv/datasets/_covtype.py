@@ -98,8 +98,8 @@ def covtype(
 
     Examples
     --------
-    >>> data = covtype(n_rows=1000)  # doctest: +SKIP
-    >>> data.X_train.shape, data.X_test.shape  # doctest: +SKIP
+    >>> data = covtype(n_rows=1000, download=False)
+    >>> data.X_train.shape, data.X_test.shape
     ((750, 55), (250, 55))
     """
     if not 0 < test_share < 1:

@@ -94,8 +94,8 @@ def movielens(
 
     Examples
     --------
-    >>> data = movielens(n_users=100)  # doctest: +SKIP
-    >>> data.n_users, int(data.user_train.max())  # doctest: +SKIP
+    >>> data = movielens(n_users=100, download=False)
+    >>> data.n_users, int(data.user_train.max())
     (100, 99)
     """
     if not 0 < test_share < 1:

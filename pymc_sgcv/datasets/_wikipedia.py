@@ -102,9 +102,9 @@ def wikipedia(
 
     Examples
     --------
-    >>> data = wikipedia(n_documents=10_000)  # doctest: +SKIP
-    >>> data.train.shape, data.test.shape  # doctest: +SKIP
-    ((10000, 1000), (1000, 1000))
+    >>> data = wikipedia(n_documents=2000, download=False)
+    >>> data.train.shape, data.test.shape
+    ((2000, 1000), (1000, 1000))
     """
     if n_documents is not None and n_documents < 1:
         raise ValueError(f"n_documents must be at least 1, not {n_documents!r}.")

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any, cast
 
 import numba
 import numpy as np
@@ -117,7 +118,14 @@ def compile_geometry(
     )
 
 
-def _compile(target, graph, weights, rows, stacked: bool, kwargs: dict) -> Gradient:
+def _compile(
+    target: Target,
+    graph: TensorVariable,
+    weights: tuple[TensorVariable, ...],
+    rows: tuple[TensorVariable, ...],
+    stacked: bool,
+    kwargs: dict,
+) -> Gradient:
     """Compile a vector as long as θ that depends on θ."""
     graph, inputs, fixed = _free_of_data(target, graph, {*weights, *rows})
     theta = pt.vector("theta", shape=(target.size,))
@@ -125,7 +133,8 @@ def _compile(target, graph, weights, rows, stacked: bool, kwargs: dict) -> Gradi
     if stacked:  # one pass over the rows for all points
         kwargs = {**kwargs, "mode": skinny_mode(kwargs["mode"])}
         points = pt.matrix("points", shape=(None, target.size))
-        graph, theta = vectorize_graph(graph, {theta: points}), points
+        stack = vectorize_graph(graph, {theta: points})
+        graph, theta = cast(TensorVariable, stack), points
     jit, key = _jit([theta, *weights, *rows, *inputs], graph, kwargs)
     row_types = tuple(row.type for row in rows)
     source = _wrapper_source(target.size, stacked, bool(weights), row_types, inputs)
@@ -146,7 +155,8 @@ def _multiplies_rows(plate: Plate) -> bool:
 
 def _flat_gradient(target: Target, cost: TensorVariable) -> TensorVariable:
     cost = without_division(cost)
-    return _joined(pt.grad(cost, list(target.values), disconnected_inputs="ignore"))
+    parts = pt.grad(cost, list(target.values), disconnected_inputs="ignore")
+    return _joined(cast(list[TensorVariable], parts))
 
 
 def _joined(parts: Sequence[TensorVariable]) -> TensorVariable:
@@ -155,21 +165,24 @@ def _joined(parts: Sequence[TensorVariable]) -> TensorVariable:
 
 def _on_flat_vector(target: Target, graph: TensorVariable, theta: TensorVariable) -> TensorVariable:
     """Express `graph` in the flat vector θ instead of the separate value variables."""
-    pieces = {
+    pieces: dict[Variable, Variable] = {
         value: theta[p.start : p.stop].reshape(p.shape).astype(value.dtype)
         for value, p in zip(target.values, target.parameters, strict=True)
     }
-    return clone_replace([graph], pieces, rebuild_strict=False)[0]
+    return cast(TensorVariable, clone_replace([graph], pieces, rebuild_strict=False)[0])
 
 
-def _free_of_data(target: Target, graph: TensorVariable, inputs: set[TensorVariable]):
+def _free_of_data(
+    target: Target, graph: TensorVariable, inputs: set[TensorVariable]
+) -> tuple[TensorVariable, list[Variable], tuple[Variable, ...]]:
     """Turn shared variables, large constants and other steps' variables into inputs."""
     known = {*target.values, *inputs}
     roots = [v for v in dict.fromkeys(ancestors([graph])) if v.owner is None and v not in known]
     found = [v for v in roots if v in target.others or v.name == DEGREE or _is_argument(v)]
     stand_in = [v.type() for v in found]
     if found:
-        [graph] = clone_replace([graph], dict(zip(found, stand_in, strict=True)))
+        [freed] = clone_replace([graph], dict(zip(found, stand_in, strict=True)))
+        graph = cast(TensorVariable, freed)
     return graph, stand_in, tuple(found)
 
 
@@ -181,7 +194,9 @@ def _is_argument(variable: Variable) -> bool:
     return isinstance(variable, Constant) and np.size(variable.data) > _LARGE_CONSTANT
 
 
-def _jit(inputs: Sequence[Variable], output: TensorVariable, kwargs: dict):
+def _jit(
+    inputs: Sequence[Variable], output: TensorVariable, kwargs: dict
+) -> tuple[Callable, str | None]:
     """The numba dispatcher inside a PyTensor function, and PyTensor's key of it if it is cached.
 
     What PyTensor calls from Python hands its arguments on to the compiled graph and does nothing
@@ -200,7 +215,13 @@ def _jit(inputs: Sequence[Variable], output: TensorVariable, kwargs: dict):
     return graph, CACHED_SRC_FUNCTIONS.get(outer)
 
 
-def _wrapper_source(d: int, stacked: bool, weighted: bool, row_types, inputs) -> str:
+def _wrapper_source(
+    d: int,
+    stacked: bool,
+    weighted: bool,
+    row_types: Sequence[TensorType],
+    inputs: Sequence[Variable],
+) -> str:
     """Python source of the C function around the compiled gradient: addresses to arrays."""
     lines, names, place = [], ["weights"] if weighted else [], 0
     for i, kind in enumerate(row_types):
@@ -255,7 +276,7 @@ def _numpy_name(kind: TensorType) -> str:
     return "bool_" if kind.dtype == "bool" else kind.dtype
 
 
-def _compile_wrapper(source: str, jit: Callable, key: str | None):
+def _compile_wrapper(source: str, jit: Callable, key: str | None) -> Any:
     """Compile the C function, cached on disk beside PyTensor's own numba functions."""
     if key is not None:
         key = sha256(f"{source}{key}{KEY}".encode()).hexdigest()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,7 +195,7 @@ class Chain:
                 plate, np.ascontiguousarray(point), 1 if whole else rows.batch_size, table, total
             )
 
-    def set_others(self, point: dict[str, np.ndarray]) -> None:
+    def set_others(self, point: Mapping[str, np.ndarray]) -> None:
         """Take up values of variables that other step methods sample."""
         self.problem.set_others(point)
         for scratch in self._scratch:

@@ -3,27 +3,34 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias, cast
+
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import scipy.sparse as sp
+from pytensor.tensor.variable import TensorVariable
 
+from pymc_sgcv.arguments import Seed
 from pymc_sgcv.lda import gibbs
 from pymc_sgcv.lda.ops import DocumentLogLikelihood
+
+Counts: TypeAlias = np.ndarray | sp.spmatrix | sp.sparray
+"""How often each document has each word."""
 
 
 def Documents(
     name: str,
-    topics,
-    counts,
+    topics: TensorVariable,
+    counts: Counts,
     *,
     alpha: float | np.ndarray = 1.0,
     batch_size: int | None = None,
     sweeps: int = 5,
     warmup: int = 2,
     seed: int = 0,
-):
+) -> TensorVariable:
     """Documents of a latent Dirichlet allocation, as an observed variable of the model in context.
 
     Document d has topic proportions η_d ~ Dirichlet(α); each of its words has a topic z ~ η_d and
@@ -85,9 +92,9 @@ def Documents(
     if batch_size is not None:
         numbers, size = pm.Minibatch(numbers, batch_size=batch_size), {"total_size": n_documents}
 
-    def log_likelihood(value, log_phi):
+    def log_likelihood(value: TensorVariable, log_phi: TensorVariable) -> TensorVariable:
         log_phi = log_phi[(0,) * (log_phi.ndim - 2)]  # PyMC adds the axis of the documents
-        return op(value, log_phi, alpha, *csr)
+        return cast(TensorVariable, op(value, log_phi, alpha, *csr))
 
     return pm.CustomDist(
         name,
@@ -102,7 +109,7 @@ def Documents(
 
 def expected_counts(
     topics: np.ndarray,
-    counts,
+    counts: Counts,
     *,
     alpha: float | np.ndarray = 1.0,
     sweeps: int = 5,
@@ -146,8 +153,8 @@ def normalised(topics: np.ndarray) -> np.ndarray:
 
 def perplexity(
     topics: np.ndarray,
-    counts,
-    held_out,
+    counts: Counts,
+    held_out: Counts,
     *,
     alpha: float | np.ndarray = 1.0,
     sweeps: int = 20,
@@ -192,7 +199,7 @@ def perplexity(
 
 
 def split_words(
-    counts, share: float = 0.5, random_seed=None
+    counts: Counts, share: float = 0.5, random_seed: Seed = None
 ) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Split the words of every document at random: each is held out with probability `share`.
 
@@ -216,7 +223,7 @@ def split_words(
     return parts[0], parts[1]
 
 
-def _csr(counts) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+def _csr(counts: Counts) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """indptr, indices, data and number of words of a matrix of counts, checked."""
     matrix = sp.csr_matrix(counts)
     if matrix.nnz and (matrix.data.min() < 0 or np.any(matrix.data != np.floor(matrix.data))):
@@ -229,7 +236,7 @@ def _csr(counts) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     )
 
 
-def _alphas(alpha, n_topics: int | None) -> np.ndarray:
+def _alphas(alpha: float | np.ndarray, n_topics: int | None) -> np.ndarray:
     if n_topics is None:
         raise ValueError("topics must have a known number of rows, one per topic.")
     try:

@@ -8,6 +8,8 @@ The gradient comes from Fisher's identity: for a document with latent topic assi
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytensor.tensor as pt
 from pytensor.gradient import grad_not_implemented, grad_undefined
 from pytensor.graph.basic import Apply
@@ -118,6 +120,6 @@ def _numba_counts(op, node, **kwargs):
     return expected, f"{_source_key(counts_of)}_{sweeps}_{warmup}_{seed}"
 
 
-def _source_key(function) -> str:
+def _source_key(function: Any) -> str:
     """Changes with the source of the compiled code, which PyTensor's cache does not look at."""
     return CACHED_SRC_FUNCTIONS[function.py_func]

@@ -32,7 +32,7 @@ _OVERRIDES = {
 }
 
 
-def rows_like(variable: TensorVariable, name: str) -> TensorVariable:
+def rows_like(variable: Variable, name: str) -> TensorVariable:
     """An input of the same type as `variable` whose leading length is not fixed."""
     shape = (None, *variable.type.shape[1:])
     return TensorType(variable.type.dtype, shape=shape)(name)
@@ -96,6 +96,12 @@ def _remake_inner_graph(node: Apply, inputs: list[Variable]) -> Sequence[Variabl
     for attribute in _OVERRIDES & vars(op).keys():
         setattr(remade, attribute, getattr(op, attribute))
     return remade.make_node(*inputs).outputs
+
+
+def name_of(variable: Variable) -> str:
+    """The name of a variable of the model: there each has one."""
+    assert variable.name is not None
+    return variable.name
 
 
 def value_of(variable: Variable) -> np.ndarray:

@@ -11,7 +11,7 @@ import pymc as pm
 from pymc.data import MinibatchOp
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
@@ -82,7 +82,9 @@ def _check_batch_size(batch_size: int | str | None) -> None:
         raise ValueError(f"batch_size must be at least 1, not {batch_size}.")
 
 
-def _minibatch_nodes(variables: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list:
+def _minibatch_nodes(
+    variables: Iterable[Variable], blockers: Iterable[Variable] = ()
+) -> list[Apply]:
     nodes = {v.owner: None for v in ancestors(list(variables), blockers=list(blockers)) if v.owner}
     return [node for node in nodes if isinstance(node.op, MinibatchOp)]
 
@@ -129,6 +131,7 @@ def group_likelihoods(model: pm.Model, batch_size: int | None) -> list[Group]:
             "through a Potential are not rows to draw from: declare them with observed=..."
         )
     groups: dict[object, Group] = {}
+    key: object
     for rv in model.observed_RVs:
         value = model.rvs_to_values[rv]
         nodes = _minibatch_nodes([rv, value], blockers=model.free_RVs)
@@ -156,7 +159,9 @@ def _nothing_to_subsample(model: pm.Model, batch_size: int | None) -> str:
     )
 
 
-def _minibatch_leaves(rv, value, nodes) -> tuple[Variable, dict[Variable, Variable]]:
+def _minibatch_leaves(
+    rv: TensorVariable, value: TensorVariable, nodes: list[Apply]
+) -> tuple[Variable, dict[Variable, Variable]]:
     rngs = {node.inputs[-1] for node in nodes}
     if len(rngs) > 1:
         raise ValueError(
@@ -229,7 +234,9 @@ def _is_data(variable: Variable) -> bool:
     )
 
 
-def _plain_leaves(model, rv, value, batch_size: int | None) -> dict[Variable, Variable]:
+def _plain_leaves(
+    model: pm.Model, rv: TensorVariable, value: TensorVariable, batch_size: int | None
+) -> dict[Variable, Variable]:
     """Data of a plain likelihood whose leading axis is as long as its observations."""
     if batch_size is None or value.ndim == 0:
         return {}

@@ -9,9 +9,13 @@ is not the leading one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytensor
+from pytensor.tensor.variable import TensorVariable
 
+from pymc_sgcv.model.graph import name_of
 from pymc_sgcv.model.likelihoods import rows_refusal
 from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import Plate, Target
@@ -27,16 +31,19 @@ def prove_rows(target: Target) -> None:
     """Raise ValueError unless every plate's log-likelihood adds up row by row."""
     rng = np.random.default_rng(0)
     start = target.start
+    variables = {name_of(v): v for v in (*target.values, *target.others)}
     point = {
-        v.name: np.asarray(start[v.name] + _jitter(v, start[v.name], rng), dtype=v.dtype)
-        for v in (*target.values, *target.others)
+        name: np.asarray(start[name] + _jitter(v, start[name], rng), dtype=v.dtype)
+        for name, v in variables.items()
     }
     for plate in target.plates:
         _prove_plate(target, plate, point, rng)
         _refuse_impossible_rows(target, plate)
 
 
-def _jitter(variable, value, rng):
+def _jitter(
+    variable: TensorVariable, value: np.ndarray, rng: np.random.Generator
+) -> np.ndarray | int:
     return rng.uniform(-0.1, 0.1, np.shape(value)) if "float" in str(variable.dtype) else 0
 
 
@@ -84,17 +91,31 @@ def _refuse_impossible_rows(target: Target, plate: Plate) -> None:
             )
 
 
-def _evaluate(target: Target, graph, inputs, arrays, point: dict) -> np.ndarray:
+def _evaluate(
+    target: Target,
+    graph: TensorVariable,
+    inputs: Sequence[TensorVariable],
+    arrays: Sequence[np.ndarray],
+    point: dict[str, np.ndarray],
+) -> np.ndarray:
     return _call(target, _function(target, graph, inputs), inputs, arrays, point)
 
 
-def _function(target: Target, graph, inputs):
+def _function(
+    target: Target, graph: TensorVariable, inputs: Sequence[TensorVariable]
+) -> Callable[..., np.ndarray]:
     variables = [*target.values, *target.others, *inputs]
     return pytensor.function(variables, graph, mode=PYTHON, on_unused_input="ignore")
 
 
-def _call(target: Target, function, inputs, arrays, point: dict) -> np.ndarray:
-    values = [point[v.name] for v in (*target.values, *target.others)]
+def _call(
+    target: Target,
+    function: Callable[..., np.ndarray],
+    inputs: Sequence[TensorVariable],
+    arrays: Sequence[np.ndarray],
+    point: dict[str, np.ndarray],
+) -> np.ndarray:
+    values = [point[name_of(v)] for v in (*target.values, *target.others)]
     arrays = [np.asarray(a, dtype=i.type.dtype) for a, i in zip(arrays, inputs, strict=True)]
     return np.asarray(function(*values, *arrays))
 

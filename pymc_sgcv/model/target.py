@@ -8,7 +8,7 @@ the log-likelihood of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_sgcv.model.graph import rebuild, rows_like, value_of
+from pymc_sgcv.model.graph import name_of, rebuild, rows_like, value_of
 from pymc_sgcv.model.likelihoods import (
     Group,
     first_batch_size,
@@ -89,7 +89,7 @@ class Target:
         """The number d of unconstrained parameters."""
         return self.parameters[-1].stop
 
-    def flatten(self, point: dict[str, np.ndarray]) -> np.ndarray:
+    def flatten(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
         """The flat θ of a point given by value-variable names."""
         return np.concatenate([np.ravel(point[p.name]) for p in self.parameters]).astype(float)
 
@@ -156,13 +156,16 @@ def _prior(model: pm.Model, exact: list[TensorVariable]) -> TensorVariable:
     return pt.add(pt.constant(0.0), *[term.sum() for term in [*terms, *potentials]])
 
 
-def _lay_out(model: pm.Model, values, point: dict) -> tuple[Parameter, ...]:
+def _lay_out(
+    model: pm.Model, values: Sequence[TensorVariable], point: dict[str, np.ndarray]
+) -> tuple[Parameter, ...]:
     parameters, start = [], 0
     for value in values:
-        shape = np.shape(point[value.name])
+        name = name_of(value)
+        shape = np.shape(point[name])
         stop = start + int(np.prod(shape, dtype=int))
         rv_name = model.values_to_rvs[value].name
-        parameters.append(Parameter(value.name, rv_name, shape, start, stop))
+        parameters.append(Parameter(name, rv_name, shape, start, stop))
         start = stop
     return tuple(parameters)
 
@@ -170,10 +173,10 @@ def _lay_out(model: pm.Model, values, point: dict) -> tuple[Parameter, ...]:
 def _make_plate(model: pm.Model, group: Group, batch_size: int | None) -> Plate:
     """Rebuild the likelihoods of `group` on row inputs of unknown length."""
     full = _unique_data(group.leaves.values())
-    place = {leaf: _index_of(full, data) for leaf, data in group.leaves.items()}
+    place = {leaf: _place_of(full, data) for leaf, data in group.leaves.items()}
     refuse_batch_larger_than_data(group, full, batch_size)
     rows = tuple(rows_like(v, v.name or f"rows_{i}") for i, v in enumerate(full))
-    stand_in = {leaf: rows[i] for leaf, i in place.items()}
+    stand_in: dict[Variable, Variable] = {leaf: rows[i] for leaf, i in place.items()}
     if not group.minibatched:
         stand_in.update(_size_constants(model, group.rvs, rows[0].shape[0]))
     declared = {i: leaf.type() for leaf, i in place.items()}
@@ -181,10 +184,10 @@ def _make_plate(model: pm.Model, group: Group, batch_size: int | None) -> Plate:
         loglike = _row_terms(model, group.rvs, stand_in)
         as_declared = _row_terms(model, group.rvs, {v: declared[i] for v, i in place.items()})
     except (AssertionError, ValueError, TypeError, NotImplementedError) as error:
-        refusal = rows_refusal(", ".join(rv.name for rv in group.rvs), group.minibatched)
+        refusal = rows_refusal(", ".join(name_of(rv) for rv in group.rvs), group.minibatched)
         raise ValueError(f"{refusal} ({type(error).__name__}: {error})") from error
     return Plate(
-        observed=tuple(rv.name for rv in group.rvs),
+        observed=tuple(name_of(rv) for rv in group.rvs),
         data=tuple(full),
         rows=rows,
         loglike=loglike,
@@ -195,7 +198,9 @@ def _make_plate(model: pm.Model, group: Group, batch_size: int | None) -> Plate:
     )
 
 
-def _size_constants(model, rvs, n_rows: TensorVariable) -> dict[Variable, Variable]:
+def _size_constants(
+    model: pm.Model, rvs: Sequence[TensorVariable], n_rows: TensorVariable
+) -> dict[Variable, Variable]:
     """Constant sizes that repeat the shape of the observations, made to follow n.
 
     Those are `size` arguments of random variables, and lengths of arrays that are filled with one
@@ -227,13 +232,23 @@ def _unique_data(variables: Iterable[Variable]) -> list[Variable]:
 
 def _index_of(variables: Sequence[Variable], variable: Variable) -> int | None:
     for i, other in enumerate(variables):
-        same = isinstance(variable, Constant) and isinstance(other, Constant)
-        if other is variable or (same and other.data is variable.data):
+        if other is variable:
             return i
+        if isinstance(variable, Constant) and isinstance(other, Constant):
+            if other.data is variable.data:
+                return i
     return None
 
 
-def _conditional_terms(model, rvs, values=None) -> list[TensorVariable]:
+def _place_of(variables: Sequence[Variable], variable: Variable) -> int:
+    place = _index_of(variables, variable)
+    assert place is not None  # `variables` are all that there are
+    return place
+
+
+def _conditional_terms(
+    model: pm.Model, rvs: Sequence[Variable], values: Sequence[Variable] | None = None
+) -> list[TensorVariable]:
     """Log-density terms of `rvs` given the model's value variables, Jacobians included."""
     values = values or [model.rvs_to_values[rv] for rv in rvs]
     given = {rv: model.rvs_to_values[rv] for rv in model.free_RVs}
@@ -242,7 +257,9 @@ def _conditional_terms(model, rvs, values=None) -> list[TensorVariable]:
     return transformed_conditional_logp(rvs, rvs_to_values=given, rvs_to_transforms=transforms)
 
 
-def _row_terms(model, rvs, stand_in: dict[Variable, Variable]) -> TensorVariable:
+def _row_terms(
+    model: pm.Model, rvs: Sequence[TensorVariable], stand_in: Mapping[Variable, Variable]
+) -> TensorVariable:
     """The log-likelihood of each row of `stand_in`, summed over trailing axes and over `rvs`."""
     values = [model.rvs_to_values[rv] for rv in rvs]
     outputs = rebuild([*rvs, *values], stand_in, stop=model.free_RVs)

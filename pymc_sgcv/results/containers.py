@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import version
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -16,10 +17,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import xarray as xr
 
+# Each name is there under one ArviZ only, so it is looked up by name.
+_InferenceData: Any = xr.DataTree
 if version("arviz").startswith("0."):
-    from arviz import InferenceData as _InferenceData
-else:
-    _InferenceData = xr.DataTree
+    _InferenceData = import_module("arviz").InferenceData
 
 Container: TypeAlias = Any  # an arviz.InferenceData or an xarray.DataTree
 
@@ -81,11 +82,7 @@ def with_groups(idata: Container, groups: Mapping[str, xr.Dataset]) -> Container
 
 def _stats() -> ModuleType:
     """ArviZ's statistics, without the plots: they take seconds to import, after a first draw."""
-    if _InferenceData is not xr.DataTree:
-        import arviz
-    else:
-        import arviz_stats as arviz
-    return arviz
+    return import_module("arviz_stats" if _InferenceData is xr.DataTree else "arviz")
 
 
 def ess(dataset: xr.Dataset, method: str) -> xr.Dataset:

@@ -189,8 +189,8 @@ def _slowest(draws: xr.Dataset) -> tuple[xr.Dataset, list[str]]:
         slowness.append(times[:, slow])
     order = np.argsort(-np.hstack(slowness), axis=1, kind="stable")[:, :SLOWEST]
     chosen = np.unique(order)
-    x = np.hstack(columns)[:, chosen].reshape(chains, draws.sizes["draw"], -1)
-    return xr.Dataset({"x": (("chain", "draw", "component"), x)}), [labels[i] for i in chosen]
+    slowest = np.hstack(columns)[:, chosen].reshape(chains, draws.sizes["draw"], -1)
+    return xr.Dataset({"x": (("chain", "draw", "component"), slowest)}), [labels[i] for i in chosen]
 
 
 def _autocorrelation(x: np.ndarray, chains: int) -> np.ndarray:

@@ -162,7 +162,7 @@ def select_names(
 ) -> list[str]:
     """Names to work on, after a check that they are there."""
     if var_names is None:
-        return list(dataset.data_vars)
+        return [str(name) for name in dataset.data_vars]
     names = names_in("var_names", var_names)
     if unknown := [name for name in names if name not in dataset.data_vars]:
         raise ValueError(

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -71,8 +72,9 @@ class SteinErrors:
 
     def interval(self, errors: float) -> tuple[np.ndarray, np.ndarray]:
         """`sd_error` for a `ratio` that is so many standard errors smaller, and larger."""
-        ratios = self.ratio - errors * self.ratio_error, self.ratio + errors * self.ratio_error
-        return tuple(np.sqrt(np.maximum(ratio, 0.0)) - 1 for ratio in ratios)
+        low = np.maximum(self.ratio - errors * self.ratio_error, 0.0)
+        high = np.maximum(self.ratio + errors * self.ratio_error, 0.0)
+        return np.sqrt(low) - 1, np.sqrt(high) - 1
 
     def limits(self, target_bias: float, alarms: float) -> tuple[np.ndarray, np.ndarray]:
         """How large `shift` and `sd_error` may be.
@@ -112,15 +114,23 @@ def stein_errors(idata: Container) -> SteinErrors:
     scores = read_scores(idata, require_group(idata, "posterior"), "posterior", order=2)
     recorded = get_group(idata, GRADIENT)
     labels = [label for v in scores.gradient for label in containers.labels(recorded[v])]
-    products, parts = 0.0, []
+    products: Any = 0.0  # an array from the first part on
+    parts = []
     for x, g, along, noise in _parts(scores):
         products = products - np.einsum("ij,ij->i", x, g)
         parts.append(_measure(x, along, noise, scores.chains))
     shift, shift_error, ratio, ratio_error, robust_error, noise = np.hstack(parts)
     average = _mean_and_errors(products[:, None] / len(labels), scores.chains)
-    together = (np.append(a, b) for a, b in zip((ratio, ratio_error, robust_error), average))
-    batches = scores.chains * min(BATCHES, scores.draws)
-    return SteinErrors(labels, shift, shift_error, *together, noise, batches)
+    return SteinErrors(
+        labels=labels,
+        shift=shift,
+        shift_error=shift_error,
+        ratio=np.append(ratio, average[0]),
+        ratio_error=np.append(ratio_error, average[1]),
+        robust_error=np.append(robust_error, average[2]),
+        noise=noise,
+        batches=scores.chains * min(BATCHES, scores.draws),
+    )
 
 
 def batch_means(x: np.ndarray, chains: int) -> np.ndarray:

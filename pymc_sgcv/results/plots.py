@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -132,9 +132,8 @@ def plot_gradient_noise(
     chosen = _chosen(idata, var_names)
     worst = np.argsort(-np.abs(errors.sd_error[:-1][chosen]), kind="stable")[:max_parameters]
     shown = np.sort(chosen[worst])
-    if axes is None:
-        axes = _new_axes(2, width=10, height=1.8 + 0.26 * len(shown))
-    left, right = axes
+    pair = _new_axes(2, width=10, height=1.8 + 0.26 * len(shown)) if axes is None else axes
+    left, right = pair
     _draw_shares(left, errors, shown)
     _draw_errors(right, errors, shown)
     left.set_yticks(range(len(shown)), [errors.labels[i] for i in shown])
@@ -143,7 +142,7 @@ def plot_gradient_noise(
         ax.set_ylim(len(shown) - 0.4, -0.6)
     if len(shown) < len(chosen):
         left.set_ylabel(f"the {len(shown)} worst of {len(chosen)} parameters")
-    return np.asarray(axes)
+    return np.asarray(pair)
 
 
 def _new_axes(columns: int, width: float, height: float) -> np.ndarray:
@@ -163,7 +162,7 @@ def _plain(idata: Container) -> xr.Dataset:
 
 def _columns(draws: xr.Dataset, names: Sequence[str], count: int) -> np.ndarray:
     """Draws of the first `count` components, (chain * draw, count)."""
-    parts = []
+    parts: list[np.ndarray] = []
     for name in names:
         room = count - sum(part.shape[1] for part in parts)
         parts.append(flat_draws(draws[name], f"'{name}'")[:, : max(0, room)])
@@ -191,7 +190,7 @@ def _draw_boxes(ax: Axes, boxes: list[np.ndarray], labels: list[str]) -> None:
         drawn["boxes"][0].set_label(name)
     gain = boxes[0].var(axis=0) / np.maximum(boxes[1].var(axis=0), 1e-300)
     top = ax.get_xaxis_transform()
-    for tick, factor in zip(ticks, gain):
+    for tick, factor in enumerate(gain):
         ax.text(tick, 1.01, _factor(factor), transform=top, ha="center", size="small", color=BLUE)
     long = max(map(len, labels)) > 9 and len(labels) > 4
     ax.set_xticks(ticks, labels)
@@ -251,13 +250,19 @@ def _draw_errors(ax: Axes, errors: SteinErrors, shown: np.ndarray) -> None:
     for rule, color, name in ((~outside, BLUE, "estimate"), (outside, ORANGE, "outside")):
         if rule.any():
             bars = np.abs(np.stack([low, high]) - value)[:, rule]
-            style = {"fmt": "o", "markersize": 4, "color": color, "elinewidth": 1.2}
+            style: dict[str, Any] = {"fmt": "o", "markersize": 4, "color": color, "elinewidth": 1.2}
             ax.errorbar(value[rule], rows[rule], xerr=bars, label=name, **style)
     ax.set_xlabel("error of the standard deviation (%), 95 % interval")
     ax.spines[["top", "right"]].set_visible(False)
     _legend_above(ax)
 
 
-def _legend_above(ax: Axes, side: str = "left", height: float = 1.0) -> None:
+def _legend_above(ax: Axes, side: Literal["left", "right"] = "left", height: float = 1.0) -> None:
     corner = (0 if side == "left" else 1, height)
-    ax.legend(loc=f"lower {side}", bbox_to_anchor=corner, frameon=False, ncols=3, fontsize="small")
+    ax.legend(
+        loc="lower left" if side == "left" else "lower right",
+        bbox_to_anchor=corner,
+        frameon=False,
+        ncols=3,
+        fontsize="small",
+    )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 
 import numpy as np
@@ -13,12 +13,13 @@ import xarray as xr
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants
 from pymc.util import get_default_varnames
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.arguments import names_in
-from pymc_sgcv.model.graph import value_of
+from pymc_sgcv.model.graph import name_of, value_of
 from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import Target
 
@@ -62,7 +63,7 @@ class Transform:
         graphs = dict(zip(names, model.replace_rvs_by_values([model[n] for n in names])))
         behind = {name: set(ancestors([graph])) for name, graph in graphs.items()}
         self.target, self.names = target, list(names)
-        self.needed = [v.name for v in target.values if any(v in b for b in behind.values())]
+        self.needed = [name_of(v) for v in target.values if any(v in b for b in behind.values())]
         self.same = {n: g.name for n, g in graphs.items() if g in target.values}
         self._fixed = [n for n in names if not behind[n].intersection(target.values)]
         self._computed = [n for n in names if n not in self.same]
@@ -72,11 +73,13 @@ class Transform:
         self.shapes = {name: value.shape[1:] for name, value in one.items()}
         self.dtypes = {name: value.dtype for name, value in one.items()}
 
-    def _compile(self, graphs: dict, behind: dict):
+    def _compile(
+        self, graphs: dict[str, TensorVariable], behind: dict[str, set[Variable]]
+    ) -> tuple[Callable[..., list[np.ndarray]], list[TensorVariable]]:
         """A function of some value variables, each with a leading axis of draws."""
         inputs = [v for v in self.target.values if any(v in behind[n] for n in graphs)]
         batched = [v.type.clone(shape=(None, *v.type.shape))() for v in inputs]
-        outputs = list(graphs.values())
+        outputs: list[Variable] = list(graphs.values())
         if inputs:
             outputs = vectorize_graph(outputs, dict(zip(inputs, batched, strict=True)))
         return pytensor.function(batched, outputs, mode=PYTHON), inputs
@@ -84,7 +87,7 @@ class Transform:
     def __call__(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Values by name, with a leading axis, of `draws` (n, d)."""
         flat = self.target.unflatten(draws)
-        arrays = [np.asarray(flat[v.name], dtype=v.dtype) for v in self._inputs]
+        arrays = [np.asarray(flat[name_of(v)], dtype=v.dtype) for v in self._inputs]
         values = {n: np.asarray(flat[v], dtype=self._kind(v)) for n, v in self.same.items()}
         if self._computed:
             with self._lock:

@@ -65,7 +65,7 @@ class Correction:
 
     def attrs(self) -> dict[str, str | int | float]:
         """What was done, in types that every file format can hold."""
-        attrs = {
+        attrs: dict[str, str | int | float] = {
             "zv_method": self.choice.method,
             "zv_control_variates": self.choice.terms,
             "zv_coefficients": self.choice.coefficients,
@@ -222,7 +222,9 @@ def _fit(
     return best, chosen
 
 
-def _partial_out(values: np.ndarray, own: list[np.ndarray], train) -> np.ndarray:
+def _partial_out(
+    values: np.ndarray, own: list[np.ndarray], train: np.ndarray | slice
+) -> np.ndarray:
     """Subtract from every column its own control variates, with slopes from the training rows."""
     done: list[np.ndarray] = []
     for c in own:
@@ -233,7 +235,7 @@ def _partial_out(values: np.ndarray, own: list[np.ndarray], train) -> np.ndarray
     return values
 
 
-def _slope(c: np.ndarray, values: np.ndarray, train) -> np.ndarray:
+def _slope(c: np.ndarray, values: np.ndarray, train: np.ndarray | slice) -> np.ndarray:
     centred = c[train] - c[train].mean(axis=0)
     square = np.einsum("ij,ij->j", centred, centred)
     cross = np.einsum("ij,ij->j", centred, values[train])

@@ -160,7 +160,7 @@ def zv_summary(
         idata = zv(idata, var_names, group=group)
     after = get_group(idata, f"zv_{group}")
     after = after[select_names(after, var_names, f"zv_{group}")]
-    before = _plain_draws(idata, group, list(after)).astype(float)
+    before = _plain_draws(idata, group, [str(name) for name in after]).astype(float)
     over = ("chain", "draw")
     table = {
         "mean": before.mean(over),

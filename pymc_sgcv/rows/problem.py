@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +16,7 @@ import pymc as pm
 
 from pymc_sgcv.engine.compile import compile_target
 from pymc_sgcv.model.geometry import find_geometry
+from pymc_sgcv.model.graph import name_of
 from pymc_sgcv.model.proof import prove_rows
 from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import Plate, Target, read_model
@@ -65,7 +66,7 @@ class Problem:
         values: Sequence | None = None,
         batch_size: int | str | None = None,
         subsampling: str = "block",
-        weights: np.ndarray | dict[str, np.ndarray] | None = None,
+        weights: np.ndarray | Mapping[str, np.ndarray] | None = None,
         compile_kwargs: dict | None = None,
         layout: Layout | None = None,
         reparametrize: bool = True,
@@ -87,7 +88,8 @@ class Problem:
         self.functions = compile_target(self.target, compile_kwargs)
         geometry = find_geometry(self.target) if reparametrize else None
         self.change = geometry and Reparametrization(self.target, geometry, compile_kwargs)
-        self.others = {v.name: self.target.start[v.name] for v in self.target.others}
+        others = [name_of(v) for v in self.target.others]
+        self.others = {name: self.target.start[name] for name in others}
         self.lay_out(first)
         if layout is None:
             refuse_infinite_rows(self.target, self._full)
@@ -190,12 +192,13 @@ class Problem:
         self._sources = present
         return True
 
-    def set_others(self, point: dict[str, np.ndarray]) -> None:
+    def set_others(self, point: Mapping[str, np.ndarray]) -> None:
         """Take up values of the variables that other step methods sample.
 
         They are copied: some of those methods go on to change them in place.
         """
-        self.others = {v.name: np.array(point[v.name]) for v in self.target.others}
+        others = [name_of(v) for v in self.target.others]
+        self.others = {name: np.array(point[name]) for name in others}
         self._prior_fixed = self.functions.prior.fixed_values(self.others)
         self._prior_table[:] = self.functions.prior.arguments([], self._prior_fixed)
 
@@ -215,7 +218,7 @@ class Problem:
         return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
 
     @cached_property
-    def _constrain(self):
+    def _constrain(self) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
         values = list(self.target.values)
         graphs = self.model.replace_rvs_by_values([self.model.values_to_rvs[v] for v in values])
         return self.model.compile_fn(graphs, inputs=values, mode=PYTHON, on_unused_input="ignore")
@@ -243,7 +246,7 @@ class Problem:
             for start, stop, piece in _parts(sample)
         ]
 
-        def work(job):
+        def work(job: tuple[np.ndarray, int, int, float, int]) -> np.ndarray:
             record, start, stop, weight, piece = job
             out = np.zeros(points.shape)
             add_row_sum(record, points, start, stop, np.full(piece, weight), out)

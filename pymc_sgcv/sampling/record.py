@@ -17,7 +17,7 @@ import xarray as xr
 
 from pymc_sgcv.arguments import names_in
 from pymc_sgcv.errors import SGCVWarning
-from pymc_sgcv.model.target import Target
+from pymc_sgcv.model.target import Parameter, Target
 from pymc_sgcv.results.groups import to_idata_groups
 from pymc_sgcv.results.posterior import Transform, named_dataset
 
@@ -110,7 +110,7 @@ class Record:
         pooled = Moments(self.target.size)
         for one in self.moments:
             pooled.merge(one.count, one.mean, one.squares)
-        if not pooled.count:
+        if self.center is None or not pooled.count:
             return {}
         spread = np.sqrt(pooled.squares / pooled.count)
         away = np.abs(pooled.mean - self.center) / np.where(spread > 0, spread, 1.0)
@@ -178,7 +178,9 @@ class _Part:
         self.gradients = {p.name: np.empty(lead + p.shape) for p in self.values}
         self.steps = np.empty(lead)
 
-    def put(self, chain: int, first: int, draws, gradients, steps) -> None:
+    def put(
+        self, chain: int, first: int, draws: np.ndarray, gradients: np.ndarray, steps: np.ndarray
+    ) -> None:
         begin, end = max(first, self.start), min(first + len(draws), self.stop)
         if begin >= end:
             return
@@ -227,7 +229,9 @@ def _first(arrays: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
     return {name: array[:, :n] for name, array in arrays.items()}
 
 
-def _stored_values(target: Target, needed: list[str], gradients: bool | list[str]) -> list:
+def _stored_values(
+    target: Target, needed: list[str], gradients: bool | list[str]
+) -> list[Parameter]:
     if isinstance(gradients, list):
         return [p for p in target.parameters if p.rv_name in gradients]
     return [p for p in target.parameters if gradients and p.name in needed]

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -17,12 +18,13 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
-from pymc_sgcv.arguments import check_mapping, given_generator, given_model
+from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
 from pymc_sgcv.kernel.chain import Chain
 from pymc_sgcv.kernel.schedules import step_sizes
@@ -31,7 +33,7 @@ from pymc_sgcv.results.containers import Container
 from pymc_sgcv.results.diagnostics import warn_about
 from pymc_sgcv.results.posterior import check_names, constant_data, observed_data
 from pymc_sgcv.sampling.record import Record, check_gradients
-from pymc_sgcv.steps.base import StochasticGradientStep
+from pymc_sgcv.steps.base import Point, StochasticGradientStep
 from pymc_sgcv.steps.methods import SGLDCV
 
 _log = logging.getLogger("pymc.sgcv")
@@ -46,7 +48,7 @@ def sample(
     chains: int | None = None,
     cores: int | None = None,
     step: StochasticGradientStep | None = None,
-    random_seed=None,
+    random_seed: Seed = None,
     progressbar: bool = True,
     initvals: Mapping | Sequence[Mapping] | None = None,
     var_names: str | Sequence[str] | None = None,
@@ -104,8 +106,15 @@ def sample(
 
     Examples
     --------
-    >>> with model:  # doctest: +SKIP
-    ...     idata = sg.sample(2000, random_seed=1)
+    >>> import numpy as np, pymc as pm, pymc_sgcv as sg
+    >>> x = np.linspace(-1, 1, 200)
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope", 0, 1)
+    ...     y = pm.Normal("y", slope * x, 0.5, observed=2 * x)
+    >>> with model:
+    ...     idata = sg.sample(500, chains=2, random_seed=1, progressbar=False)
+    >>> print(idata["posterior"]["slope"].shape, idata["gradient"]["slope"].shape)
+    (2, 500) (2, 500)
     """
     model = given_model(model)
     names, gradients = check_names(model, var_names), check_gradients(model, gradients)
@@ -140,7 +149,7 @@ def sample(
     return idata
 
 
-def _check_counts(**counts) -> None:
+def _check_counts(**counts: Any) -> None:
     for name, value in counts.items():
         least = 0 if name == "tune" else 1
         if value is None and name != "draws":
@@ -150,7 +159,7 @@ def _check_counts(**counts) -> None:
             raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}.")
 
 
-def _check_initvals(model: pm.Model, initvals) -> None:
+def _check_initvals(model: pm.Model, initvals: Mapping | Sequence[Mapping] | None) -> None:
     known = {rv.name for rv in model.free_RVs} | {v.name for v in model.value_vars}
     several = initvals if isinstance(initvals, list | tuple) else [initvals]
     for one in several:
@@ -160,7 +169,9 @@ def _check_initvals(model: pm.Model, initvals) -> None:
             raise ValueError(f"initvals names {unknown}, but the model's are {sorted(known)}.")
 
 
-def _checked_step(step, model: pm.Model, progressbar: bool) -> StochasticGradientStep:
+def _checked_step(
+    step: StochasticGradientStep | None, model: pm.Model, progressbar: bool
+) -> StochasticGradientStep:
     if step is None:
         return SGLDCV(model=model, progressbar=progressbar)
     if not isinstance(step, StochasticGradientStep):
@@ -175,7 +186,11 @@ def _checked_step(step, model: pm.Model, progressbar: bool) -> StochasticGradien
     return step
 
 
-def _initial_points(step: StochasticGradientStep, initvals, seeds: Sequence[int]) -> list:
+def _initial_points(
+    step: StochasticGradientStep,
+    initvals: Mapping | Sequence[Mapping] | None,
+    seeds: Sequence[np.integer],
+) -> list[Point]:
     if step.plan.center is not None:
         if initvals is not None:
             _log.warning("initvals are not used: chains start around the center.")
@@ -189,7 +204,15 @@ def _initial_points(step: StochasticGradientStep, initvals, seeds: Sequence[int]
 class _Run:
     """One chain's work: what is asked for, what is done, and who takes over the draws."""
 
-    def __init__(self, step, number: int, rng, point, record: Record, total: int):
+    def __init__(
+        self,
+        step: StochasticGradientStep,
+        number: int,
+        rng: np.random.Generator,
+        point: Point,
+        record: Record,
+        total: int,
+    ):
         self.step, self.number, self.rng, self.point = step, number, rng, point
         self.record, self.total, self.done = record, total, 0
         self.chain: Chain = step.make_chain()
@@ -215,14 +238,20 @@ class _Run:
             block = int(np.clip(n * _BLOCK_SECONDS / max(taken, 1e-6), 1, longest))
 
 
-def _prepare(step, rngs, points, record: Record, total: int) -> list[_Run]:
+def _prepare(
+    step: StochasticGradientStep,
+    rngs: Sequence[np.random.Generator],
+    points: Sequence[Point],
+    record: Record,
+    total: int,
+) -> list[_Run]:
     return [
         _Run(step, number, rng, point, record, total)
         for number, (rng, point) in enumerate(zip(rngs, points, strict=True))
     ]
 
 
-def _run_all(step, runs: list[_Run], cores: int, progressbar: bool) -> None:
+def _run_all(step: StochasticGradientStep, runs: list[_Run], cores: int, progressbar: bool) -> None:
     """Run all chains in threads; an error in one stops the others and is raised."""
     stop = threading.Event()
     with one_blas_thread(), ThreadPoolExecutor(cores) as pool, _bars(progressbar) as bars:
@@ -241,8 +270,8 @@ def _run_all(step, runs: list[_Run], cores: int, progressbar: bool) -> None:
         finally:
             stop.set()
     for future in futures:
-        if future.exception() is not None:
-            raise future.exception()
+        if (error := future.exception()) is not None:
+            raise error
 
 
 def _bars(show: bool) -> Progress:
@@ -257,7 +286,7 @@ def _bars(show: bool) -> Progress:
     )
 
 
-def _show(bars: Progress, tasks, runs: list[_Run], thin: int, seconds: float) -> None:
+def _show(bars: Progress, tasks: list[TaskID], runs: list[_Run], thin: int, seconds: float) -> None:
     for task, run in zip(tasks, runs, strict=True):
         bars.update(task, completed=run.done, speed=run.done * thin / max(seconds, 1e-9))
 
@@ -272,7 +301,9 @@ def _with_draws(runs: list[_Run], tune: int) -> list[_Run]:
     return found
 
 
-def _package(step, runs, record: Record, tune: int, seconds: float) -> Container:
+def _package(
+    step: StochasticGradientStep, runs: list[_Run], record: Record, tune: int, seconds: float
+) -> Container:
     """The container: all chains cut to the length that every one of them reached."""
     groups = record.groups(min(run.done for run in runs), [run.number for run in runs])
     attrs = {**_attributes(step, tune, seconds), **record.distance()}
@@ -283,7 +314,7 @@ def _package(step, runs, record: Record, tune: int, seconds: float) -> Container
     return containers.new_container(groups)
 
 
-def _attributes(step, tune: int, seconds: float) -> dict:
+def _attributes(step: StochasticGradientStep, tune: int, seconds: float) -> dict[str, Any]:
     from pymc_sgcv import __version__
 
     return {

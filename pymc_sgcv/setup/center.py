@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from numpy.typing import ArrayLike
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pymc_sgcv.arguments import check_mapping, given_generator, given_model
+from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
 from pymc_sgcv.errors import warn
 from pymc_sgcv.kernel.preconditioners import Preconditioner
@@ -69,8 +70,8 @@ def find_center(
     step_size: float | None = None,
     passes: float = 3.0,
     polish: bool = True,
-    start: Mapping[str, np.ndarray] | None = None,
-    random_seed: int | np.random.Generator | None = None,
+    start: Mapping[str, ArrayLike] | None = None,
+    random_seed: Seed = None,
     progressbar: bool = True,
     compile_kwargs: dict | None = None,
 ) -> Center:
@@ -102,8 +103,15 @@ def find_center(
 
     Examples
     --------
+    >>> import numpy as np, pymc as pm, pymc_sgcv as sg
+    >>> x = np.linspace(-1, 1, 200)
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope", 0, 1)
+    ...     y = pm.Normal("y", slope * x, 0.5, observed=2 * x)
+    >>> center = sg.find_center(model, random_seed=1, progressbar=False)
+    >>> print(center.point["slope"].round(1), center.converged)
+    2.0 True
     >>> with model:  # doctest: +SKIP
-    ...     center = sg.find_center(random_seed=1)
     ...     idata = pm.sample(step=sg.SGLDCV(center=center))
     """
     if method not in OPTIMIZERS:
@@ -168,7 +176,7 @@ def center_at(
         return _finish(search)
 
 
-def given_center(problem: Problem, center: Center | Mapping[str, np.ndarray]) -> Center:
+def given_center(problem: Problem, center: Center | Mapping[str, ArrayLike]) -> Center:
     """The user's center with the gradient of the present data; an error if it does not fit."""
     if isinstance(center, Mapping):
         if not center:
@@ -201,7 +209,7 @@ def _check_positive(**numbers: Any) -> None:
 
 
 def unconstrained(
-    target: Target, point: Mapping[str, np.ndarray], what: str = "center"
+    target: Target, point: Mapping[str, ArrayLike], what: str = "center"
 ) -> np.ndarray:
     """The flat θ of values by variable name on the model's own scale, the rest at their start."""
     if not point:

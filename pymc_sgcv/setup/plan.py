@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, Kind
 from pymc_sgcv.rows.layout import Layout
 from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.tuning import Motion, Tuning
+
+Weights: TypeAlias = np.ndarray | Mapping[str, np.ndarray] | str | None
+"""How often rows are drawn, as a user may say it."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Settings:
     subsampling: str
     motion: Motion
     preconditioner: str | np.ndarray | None
-    weights: np.ndarray | Mapping | str | None
+    weights: Weights
     thin: int | str
     target_bias: float
     progressbar: bool

@@ -7,23 +7,28 @@ import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from typing import Any, TypeAlias
 
 import numpy as np
 import pymc as pm
+from numpy.typing import ArrayLike
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator
+from pytensor.graph.basic import Variable
 
-from pymc_sgcv.arguments import check_mapping, given_generator, given_model
+from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
 from pymc_sgcv.kernel.chain import Chain
-from pymc_sgcv.kernel.estimators import STANDARD
+from pymc_sgcv.kernel.estimators import STANDARD, Kind
 from pymc_sgcv.kernel.schedules import step_sizes
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.automatic import make_plan
+from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.plan import Plan, Settings
 from pymc_sgcv.setup.tuning import Motion
 from pymc_sgcv.steps.options import (
+    Variables,
     check_options,
     integrator_of,
     joint_signature,
@@ -33,6 +38,8 @@ from pymc_sgcv.steps.options import (
     warn_about_minibatches_of_others,
 )
 
+Point: TypeAlias = Mapping[str, np.ndarray]
+"""Values of all value variables by name, as ``pm.sample`` hands them round."""
 _SETTLED_AFTER = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """Draws beside other step methods after which the set-up is repeated."""
 _AHEAD_SECONDS = 0.02
@@ -60,7 +67,7 @@ class StochasticGradientStep(BlockedStep):
     """
 
     name = "stochastic_gradient"
-    estimator = STANDARD
+    estimator: Kind = STANDARD
     dynamics = "langevin"
     shares_model = True
     default_blocked = True
@@ -69,7 +76,7 @@ class StochasticGradientStep(BlockedStep):
 
     def __init__(
         self,
-        vars=None,
+        vars: Variables = None,
         *,
         step_size: float | str | Callable[[int], float] = "auto",
         batch_size: int | str | None = None,
@@ -80,13 +87,13 @@ class StochasticGradientStep(BlockedStep):
         target_bias: float = 0.03,
         reparametrize: bool = True,
         model: pm.Model | None = None,
-        rng=None,
+        rng: Seed = None,
         compile_kwargs: dict | None = None,
         progressbar: bool = True,
         blocked: bool = True,
-        _center=None,
+        _center: Center | Mapping[str, ArrayLike] | None = None,
         _motion: Mapping | None = None,
-        **further,
+        **further: Any,
     ):
         self._refuse_unknown(further)
         check_options(step_size, preconditioner, thin, target_bias, reparametrize)
@@ -117,17 +124,19 @@ class StochasticGradientStep(BlockedStep):
         self._center = _center
         self._problem: Problem | None = None
         self._chain: Chain | None = None
-        self._build_problem()
-        warn_about_minibatches_of_others(type(self).__name__, self._problem.target)
-        self.moving, self.started = {}, False
-        self.ahead, self.handed, self._n_ahead = [], 0, 1
+        problem = self._build_problem()
+        warn_about_minibatches_of_others(type(self).__name__, problem.target)
+        self.moving: dict[str, Any] = {}
+        self.started = False
+        self.ahead: list[tuple[np.ndarray, np.ndarray, float]] = []
+        self.handed, self._n_ahead = 0, 1
         self._moved_to = self.moving  # where the chain stands, unless a state was restored
         self._beside: int | None = 0  # draws beside other steps; None when tuning is over
-        self.plan: Plan | None = self._make_plan()
-        self._first_plan = self.plan
+        self._plan: Plan | None = self._make_plan()
+        self._first_plan: Plan | None = self._plan
         self._declare_statistics()
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the arguments of all the ingredients as the signature of the step method."""
         super().__init_subclass__(**kwargs)
         cls.__signature__ = joint_signature(cls, StochasticGradientStep)
@@ -146,10 +155,17 @@ class StochasticGradientStep(BlockedStep):
         """Whether other step methods sample some of the model's variables."""
         return len(self.vars) < len(self.model.value_vars)
 
-    def _build_problem(self, proven: bool = False) -> None:
+    @property
+    def plan(self) -> Plan:
+        """What all chains do; missing only while new data are planned for, or if that failed."""
+        if self._plan is None:
+            raise RuntimeError("The set-up for new data was interrupted: call refresh() first.")
+        return self._plan
+
+    def _build_problem(self, proven: bool = False) -> Problem:
         by_name = {v.name: v for v in self.model.value_vars}
         weights = self.settings.weights
-        self._problem = Problem(
+        self._problem = problem = Problem(
             self.model,
             [by_name[v.name] for v in self.vars],
             self.settings.batch_size,
@@ -160,21 +176,20 @@ class StochasticGradientStep(BlockedStep):
             reparametrize=self.settings.reparametrize,
         )
         if self.shared:
-            self._problem.set_others(self._problem.target.start)
+            problem.set_others(problem.target.start)
+        return problem
 
     @property
     def problem(self) -> Problem:
         """The compiled model; built again after unpickling."""
-        if self._problem is None:
-            self._build_problem(proven=True)
-        return self._problem
+        return self._build_problem(proven=True) if self._problem is None else self._problem
 
     def _make_plan(self, log: bool = True) -> Plan:
         rng, name = np.random.default_rng(self._seed), type(self).__name__ if log else None
         return make_plan(name, self.problem, self.settings, self._center, rng)
 
     def _declare_statistics(self) -> None:
-        kinds = {
+        kinds: dict[str, tuple[Any, list[int]]] = {
             name: (np.float64, []) for name in ("step_size", "target_bias", *self.plan.statistics)
         }
         for p in self.problem.target.parameters:
@@ -184,14 +199,14 @@ class StochasticGradientStep(BlockedStep):
         self.stats_dtypes_shapes = kinds
         self.stats_dtypes = [{name: kind for name, (kind, _) in kinds.items()}]
 
-    def set_rng(self, rng) -> None:
+    def set_rng(self, rng: Seed) -> None:
         """Begin a chain (PyMC 5)."""
         self.rng = get_random_generator(rng, copy=False)
         self.started, self._beside = False, 0
-        if self.plan is not self._first_plan:  # what a chain before has settled is its own
-            self.plan, self._chain = self._first_plan, None
+        if self._plan is not self._first_plan:  # what a chain before has settled is its own
+            self._plan, self._chain = self._first_plan, None
 
-    def setup_chain(self, rng, tune: int, draws: int) -> None:
+    def setup_chain(self, rng: Seed, tune: int, draws: int) -> None:
         """Begin a chain (PyMC 6)."""
         self.set_rng(rng)
 
@@ -206,15 +221,20 @@ class StochasticGradientStep(BlockedStep):
         """Set up again at the present values of the variables that others sample."""
         if self.settings.automatic:
             self.problem.settle_others()
-            self.plan = self._make_plan(log=False)
+            self._plan = self._make_plan(log=False)
             self._chain = self.make_chain()
             self._chain.resume(self.moving)
+
+    @property
+    def _present_chain(self) -> Chain:
+        assert self._chain is not None  # `step` begins or resumes one before all else
+        return self._chain
 
     def make_chain(self) -> Chain:
         """A chain of this method, with buffers of its own."""
         return Chain(self.problem, self.plan.method)
 
-    def start_of(self, point: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    def start_of(self, point: Point, rng: np.random.Generator) -> np.ndarray:
         """The position where a chain begins: around the center, or at `point` without one."""
         plan = self.plan
         if plan.center is None:
@@ -224,19 +244,17 @@ class StochasticGradientStep(BlockedStep):
 
     def refresh(self) -> None:
         """Follow ``pm.set_data``: lay out new data and plan again if there are any."""
-        if self.problem.refresh() or self.plan is None:
+        if self.problem.refresh() or self._plan is None:
             # If what follows is interrupted, it is done again.
-            self.plan = self._first_plan = self._chain = None
-            self.plan = self._first_plan = self._make_plan()
+            self._plan = self._first_plan = self._chain = None
+            self._plan = self._first_plan = self._make_plan()
 
-    def begin(
-        self, chain: Chain, point: Mapping[str, np.ndarray], rng: np.random.Generator
-    ) -> None:
+    def begin(self, chain: Chain, point: Point, rng: np.random.Generator) -> None:
         """Put `chain` at its start."""
         center = self.plan.center
         chain.start(self.start_of(point, rng), rng, None if center is None else center.theta)
 
-    def step(self, point):
+    def step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         """The next draw, and the gradient at it.
 
         Nothing that ``pm.sample`` hands over changes the chain, so draws are made ahead in one call
@@ -261,25 +279,25 @@ class StochasticGradientStep(BlockedStep):
         taken = time.perf_counter() - began
         self._n_ahead = int(np.clip(n * _AHEAD_SECONDS / max(taken, 1e-9), 1, min(4 * n, 256)))
 
-    def _run_beside_others(self, point) -> None:
+    def _run_beside_others(self, point: Point) -> None:
         """Move given the others' present values, then take the gradient at the new draw.
 
         The step that was chosen at their initial values may be far too long for those that they
         move to, so it is chosen anew early in tuning, and at its end.
         """
-        self._chain.set_others(point)
+        self._present_chain.set_others(point)
         if self._beside is not None:
             if self._beside in _SETTLED_AFTER:
                 self._settle()
             self._beside += 1
         self._run(1, self.plan.thin)
         with one_blas_thread():
-            gradient = self._chain.estimate()
-        self.moving = self._moved_to = self._chain.state()
+            gradient = self._present_chain.estimate()
+        self.moving = self._moved_to = self._present_chain.state()
         self.ahead = [(self.moving["points"][0], gradient, self.ahead[0][2])]
 
     def _run(self, n: int, thin: int) -> None:
-        chain, d = self._chain, self.problem.size
+        chain, d = self._present_chain, self.problem.size
         steps = step_sizes(self.plan.step_size, chain.iteration, n * thin)
         draws, gradients = np.empty((n, d)), np.empty((n, d))
         with one_blas_thread():
@@ -288,7 +306,7 @@ class StochasticGradientStep(BlockedStep):
         self.handed = 0
         self.moving = self._moved_to = chain.state()
 
-    def _begin_or_resume(self, point) -> None:
+    def _begin_or_resume(self, point: Point) -> None:
         self.refresh()
         if self.problem.layout is not self.plan.layout:  # a chain before has settled on another
             self.problem.lay_out(self.plan.layout)
@@ -304,10 +322,16 @@ class StochasticGradientStep(BlockedStep):
         self.ahead, self.handed, self.started = [], 0, True
         self._moved_to = self.moving
 
-    def _report(self, point, draw: np.ndarray, gradient: np.ndarray, h: float):
+    def _report(
+        self, point: Point, draw: np.ndarray, gradient: np.ndarray, h: float
+    ) -> tuple[Point, list[dict[str, Any]]]:
         target = self.problem.target
         values, slopes = target.unflatten(draw), target.unflatten(gradient)
-        stats = {"step_size": h, "target_bias": self.settings.target_bias, **self.plan.statistics}
+        stats: dict[str, Any] = {
+            "step_size": h,
+            "target_bias": self.settings.target_bias,
+            **self.plan.statistics,
+        }
         for p in target.parameters:
             stats[f"unconstrained__{p.name}"] = values[p.name]
             stats[f"gradient__{p.name}"] = slopes[p.name]
@@ -320,6 +344,6 @@ class StochasticGradientStep(BlockedStep):
         return {**self.__dict__, "_problem": None, "_chain": None}
 
     @staticmethod
-    def competence(var, has_grad=False) -> Competence:
+    def competence(var: Variable, has_grad: bool = False) -> Competence:
         """Never chosen automatically: stochastic gradients are the user's decision."""
         return Competence.INCOMPATIBLE

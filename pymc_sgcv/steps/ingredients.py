@@ -7,30 +7,39 @@ Each ingredient is a mixin that checks its own arguments and hands the rest on.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA_BLOCKS, STANDARD
 from pymc_sgcv.kernel.estimators import SAGA as SAGA_ROWS
 from pymc_sgcv.setup.center import Center
+from pymc_sgcv.setup.plan import Weights
+from pymc_sgcv.steps.options import Variables
+
+if TYPE_CHECKING:  # what an ingredient does not take itself it hands on to the step method
+    from pymc_sgcv.steps.base import StochasticGradientStep as _Rest
+else:
+    _Rest = object
 
 
-class Standard:
+class Standard(_Rest):
     """The plain minibatch gradient."""
 
     estimator = STANDARD
 
     def __init__(
         self,
-        vars=None,
+        vars: Variables = None,
         *,
-        weights: np.ndarray | Mapping[str, np.ndarray] | str | None = "auto",
-        **common,
+        weights: Weights = "auto",
+        **common: Any,
     ):
         super().__init__(vars, weights=_named(weights), **common)
 
 
-class ControlVariate:
+class ControlVariate(_Rest):
     """The control-variate gradient with a fixed center."""
 
     estimator = CONTROL_VARIATE
@@ -38,16 +47,16 @@ class ControlVariate:
 
     def __init__(
         self,
-        vars=None,
+        vars: Variables = None,
         *,
-        center: Center | Mapping[str, np.ndarray] | None = None,
-        weights: np.ndarray | Mapping[str, np.ndarray] | str | None = "auto",
-        **common,
+        center: Center | Mapping[str, ArrayLike] | None = None,
+        weights: Weights = "auto",
+        **common: Any,
     ):
         super().__init__(vars, _center=center, weights=_named(weights), **common)
 
 
-class MovingCenter:
+class MovingCenter(_Rest):
     """The control-variate gradient whose center follows the chain."""
 
     estimator = CONTROL_VARIATE
@@ -55,12 +64,12 @@ class MovingCenter:
 
     def __init__(
         self,
-        vars=None,
+        vars: Variables = None,
         *,
         refresh: int | str = "auto",
-        center: Center | Mapping[str, np.ndarray] | None = None,
-        weights: np.ndarray | Mapping[str, np.ndarray] | str | None = "auto",
-        **common,
+        center: Center | Mapping[str, ArrayLike] | None = None,
+        weights: Weights = "auto",
+        **common: Any,
     ):
         if refresh != "auto":
             _check_whole("refresh", refresh, '"auto" or ')
@@ -68,21 +77,21 @@ class MovingCenter:
         super().__init__(vars, _center=center, weights=_named(weights), refresh=every, **common)
 
 
-class Table:
+class Table(_Rest):
     """SAGA: a table of past gradients as control variate."""
 
     shares_model = False
 
     def __init__(
         self,
-        vars=None,
+        vars: Variables = None,
         *,
         table: str = "rows",
         table_dtype: str = "float64",
         memory_limit: float = 4e9,
-        center: Center | Mapping[str, np.ndarray] | None = None,
+        center: Center | Mapping[str, ArrayLike] | None = None,
         subsampling: str | None = None,
-        **common,
+        **common: Any,
     ):
         if table not in ("rows", "blocks"):
             raise ValueError(f'table must be "rows" or "blocks", not {table!r}.')
@@ -107,12 +116,19 @@ class Table:
         )
 
 
-class Hamiltonian:
+class Hamiltonian(_Rest):
     """Dynamics with a momentum and friction."""
 
     dynamics = "hamiltonian"
 
-    def __init__(self, vars=None, *, friction: float = 1.0, leapfrog: int | None = None, **common):
+    def __init__(
+        self,
+        vars: Variables = None,
+        *,
+        friction: float = 1.0,
+        leapfrog: int | None = None,
+        **common: Any,
+    ):
         _check_friction(friction, least=0.0 if leapfrog else None)
         if leapfrog is not None:
             _check_whole("leapfrog", leapfrog, "None or ")
@@ -120,27 +136,27 @@ class Hamiltonian:
         super().__init__(vars, _motion=motion, **common)
 
 
-class Thermostat:
+class Thermostat(_Rest):
     """Dynamics with a momentum whose friction adapts to the gradient noise."""
 
     dynamics = "thermostat"
 
-    def __init__(self, vars=None, *, friction: float = 1.0, **common):
+    def __init__(self, vars: Variables = None, *, friction: float = 1.0, **common: Any):
         _check_friction(friction)
         super().__init__(vars, _motion={"friction": float(friction)}, **common)
 
 
-def _named(weights):
+def _named(weights: Weights) -> Weights:
     """Uniform weights are no weights at all."""
     return None if isinstance(weights, str) and weights == "uniform" else weights
 
 
-def _check_whole(name: str, value, other: str) -> None:
+def _check_whole(name: str, value: object, other: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be {other}a whole number of at least 1, not {value!r}.")
 
 
-def _check_friction(friction, least: float | None = None) -> None:
+def _check_friction(friction: float, least: float | None = None) -> None:
     number = isinstance(friction, int | float | np.number) and not isinstance(friction, bool)
     if not number or not np.isfinite(friction) or friction < 0 or (friction == 0 and least is None):
         raise ValueError(

@@ -4,19 +4,25 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pymc as pm
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.errors import warn
 from pymc_sgcv.kernel.dynamics import INTEGRATORS
 from pymc_sgcv.kernel.schedules import check_step_size
 from pymc_sgcv.model.target import Target
+from pymc_sgcv.setup.plan import Weights
 from pymc_sgcv.setup.weights import PREFERENTIAL
 
 PRECONDITIONERS = "auto", "dense", "lowrank", "diagonal"
+Variables: TypeAlias = Sequence[Variable | str] | Variable | str | None
+"""Variables of a model or their names; None: all."""
 
 
 def joint_signature(cls: type, last: type) -> inspect.Signature:
@@ -24,7 +30,7 @@ def joint_signature(cls: type, last: type) -> inspect.Signature:
     found: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__[: cls.__mro__.index(last) + 1]:
         if "__init__" in vars(base):
-            own = inspect.signature(base.__init__).parameters.values()
+            own = inspect.signature(vars(base)["__init__"]).parameters.values()
             keep = [p for p in own if p.kind is not p.VAR_KEYWORD and p.name[0] != "_"]
             found = {**{p.name: p for p in keep}, **found}
     found.pop("self", None)
@@ -32,7 +38,11 @@ def joint_signature(cls: type, last: type) -> inspect.Signature:
 
 
 def check_options(
-    step_size: Any, preconditioner: Any, thin: Any, target_bias: Any, reparametrize: Any
+    step_size: float | str | Callable,
+    preconditioner: str | np.ndarray | None,
+    thin: int | str,
+    target_bias: float,
+    reparametrize: bool,
 ) -> None:
     """Check what can be checked without the model."""
     check_step_size(step_size)
@@ -41,8 +51,8 @@ def check_options(
             'preconditioner must be "auto", "dense", "lowrank", "diagonal", None or an array, not '
             f"{preconditioner!r}."
         )
-    whole = isinstance(thin, int | np.integer) and not isinstance(thin, bool)
-    if not (whole and thin >= 1) and not (isinstance(thin, str) and thin == "auto"):
+    whole = isinstance(thin, int | np.integer) and not isinstance(thin, bool) and thin >= 1
+    if not whole and not (isinstance(thin, str) and thin == "auto"):
         raise ValueError(f'thin must be "auto" or a whole number of at least 1, not {thin!r}.')
     number = isinstance(target_bias, int | float | np.number)
     if not number or not 0 < target_bias < 1:
@@ -61,7 +71,7 @@ def integrator_of(dynamics: str, name: str | None) -> int:
     return known[name]
 
 
-def subsampling_of(subsampling: str | None, weights) -> str:
+def subsampling_of(subsampling: str | None, weights: Weights) -> str:
     """How rows are drawn: as asked, or as the weights need it."""
     if isinstance(weights, str) and weights not in ("auto", PREFERENTIAL):
         raise ValueError(
@@ -76,7 +86,7 @@ def subsampling_of(subsampling: str | None, weights) -> str:
     return subsampling or ("iid" if given else "block")
 
 
-def refuse_sharing(name: str, model: pm.Model, values: list) -> None:
+def refuse_sharing(name: str, model: pm.Model, values: Sequence[TensorVariable]) -> None:
     """Raise an error that names the variables left to another step method."""
     left = set(model.value_vars) - set(values)
     if left:
@@ -102,7 +112,7 @@ def warn_about_minibatches_of_others(name: str, target: Target) -> None:
             )
 
 
-def value_variables(model: pm.Model, vars) -> list:
+def value_variables(model: pm.Model, vars: Variables) -> list[TensorVariable]:
     """Value variables of what the user named, all of them by default."""
     if vars is None:
         return list(model.value_vars)
@@ -123,5 +133,5 @@ def value_variables(model: pm.Model, vars) -> list:
     return found
 
 
-def _belongs(model: pm.Model, variable) -> bool:
+def _belongs(model: pm.Model, variable: object) -> bool:
     return variable in model.rvs_to_values or variable in model.values_to_rvs

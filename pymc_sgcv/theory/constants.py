@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from numpy.typing import ArrayLike
 
 from pymc_sgcv.arguments import given_model
 from pymc_sgcv.engine.blas import one_blas_thread
@@ -79,7 +80,7 @@ class Constants:
 
 def constants(
     model: pm.Model | None = None,
-    center: Center | Mapping[str, np.ndarray] | None = None,
+    center: Center | Mapping[str, ArrayLike] | None = None,
     *,
     batch_size: int | None = None,
     rows: int = 10_000,
@@ -120,10 +121,19 @@ def constants(
 
     Examples
     --------
-    >>> center = sg.find_center(model)  # doctest: +SKIP
-    >>> found = sg.theory.constants(model, center)  # doctest: +SKIP
-    >>> sg.theory.plan(0.1, **found.as_arguments())  # doctest: +SKIP
-    >>> sg.theory.plan(0.1, **found.preconditioned.as_arguments())  # doctest: +SKIP
+    Of a regression, whose Hessian is Σx²/σ² + 1/τ² everywhere:
+
+    >>> import numpy as np, pymc as pm, pymc_sgcv as sg
+    >>> x = np.linspace(-1, 1, 200)
+    >>> with pm.Model() as model:
+    ...     slope = pm.Normal("slope", 0, 1)
+    ...     y = pm.Normal("y", slope * x, 0.5, observed=2 * x)
+    >>> found = sg.theory.constants(model, {"slope": 2.0})
+    >>> bool(np.isclose(found.m, np.sum(x**2) / 0.5**2 + 1))
+    True
+    >>> settings = sg.theory.plan(0.1, **found.preconditioned.as_arguments())
+    >>> settings.bound <= settings.target
+    True
     """
     check_count(rows=rows)
     check_count(least=0, draws=draws)

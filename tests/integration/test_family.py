@@ -14,6 +14,8 @@ import pymc as pm
 import pytest
 
 import pymc_sgcv as sg
+from tests.models import regression
+from tests.shared import QUIET, no_warning
 
 N = 3000
 _rng = np.random.default_rng(8)
@@ -40,17 +42,13 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def model():
-    with pm.Model() as model:
-        beta = pm.Normal("beta", 0, 1, shape=3)
-        pm.Normal("y", pm.math.dot(X, beta), 1.0, observed=Y)
-    return model
+    return regression(X, Y)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_with_nothing_given_a_plain_model_is_sampled_right(name, model):
     method, arguments = METHODS[name]
-    with model, warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with model, no_warning():
         if method in (sg.SGLD, sg.SGHMC, sg.SGNHT):  # they recommend SGLDCV
             warnings.filterwarnings("ignore", "The noise of the plain gradient")
         step = method(progressbar=False, **arguments)
@@ -69,24 +67,19 @@ def test_a_fixed_batch_size_is_respected_and_auto_may_be_asked_for(name, model):
     with model:
         given = method(batch_size=77, progressbar=False)
     assert given.plan.layout.batch_sizes == (77,)
-    with pm.Model() as minibatched:
-        x, y = pm.Minibatch(X, Y, batch_size=20)
-        beta = pm.Normal("beta", 0, 1, shape=3)
-        pm.Normal("y", x @ beta, 1.0, observed=y, total_size=N)
+    with regression(X, Y, batch_size=20):
         declared, chosen = method(progressbar=False), method(batch_size="auto", progressbar=False)
     assert declared.plan.layout.batch_sizes == (20,)
     assert chosen.plan.layout.batch_sizes[0] > 20
-    del minibatched
 
 
 def test_two_processes_draw_with_the_weights_and_batches_of_one(model):
     with model:
         step = sg.SGLDCV(weights="preferential", progressbar=False)
         one, two = (
-            pm.sample(20, tune=0, step=step, chains=2, cores=cores, random_seed=3,
-                      progressbar=False, compute_convergence_checks=False)
+            pm.sample(20, tune=0, step=step, chains=2, cores=cores, random_seed=3, **QUIET)
             for cores in (1, 2)
-        )  # fmt: skip
+        )
     np.testing.assert_array_equal(one["posterior"]["beta"], two["posterior"]["beta"])
 
 

@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 import pymc_sgcv as sg
+from tests.shared import OLD_ARVIZ, QUIET
 
-OLD_ARVIZ = az.__version__.startswith("0.")
 CHAINS, TUNE, DRAWS = 2, 15, 60
 PREDICTORS, GROUPS = ["age", "income"], ["north", "south", "west"]
 SHAPES = {"beta": (2,), "effect": (3, 2), "sigma_log__": (), "w_simplex__": (2,)}
@@ -39,8 +39,7 @@ def sampled():
             cores=1,
             random_seed=1,
             discard_tuned_samples=False,
-            progressbar=False,
-            compute_convergence_checks=False,
+            **QUIET,
         )
 
 

@@ -11,9 +11,10 @@ import pytest
 import pymc_sgcv as sg
 from pymc_sgcv.results import containers
 from pymc_sgcv.results.diagnostics import warn_about
-from pymc_sgcv.sampling import record as recording
-from pymc_sgcv.sampling import sample as sampling
+from pymc_sgcv.sampling import record
 from pymc_sgcv.sampling.record import Moments
+from pymc_sgcv.sampling.sample import _Run
+from tests.shared import QUIET
 
 N, USERS, RANK = 400, 30, 2
 DRAWS, TUNE, CHAINS = 40, 15, 2
@@ -50,19 +51,12 @@ def step(model):
         )
 
 
+HOW = {"tune": TUNE, "chains": CHAINS, "cores": 1, "random_seed": 3, **QUIET}
+
+
 def sample(step, draws=DRAWS, **kwargs):
     with step.model:
-        return sg.sample(
-            draws,
-            tune=TUNE,
-            step=step,
-            chains=CHAINS,
-            cores=1,
-            random_seed=3,
-            progressbar=False,
-            compute_convergence_checks=False,
-            **kwargs,
-        )
+        return sg.sample(draws, step=step, **HOW, **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -116,17 +110,8 @@ def test_everything_is_stored_by_default(whole):
 
 def test_the_draws_are_those_of_pm_sample(step, whole):
     with step.model:
-        theirs = pm.sample(
-            DRAWS,
-            tune=TUNE,
-            step=step,
-            chains=CHAINS,
-            cores=1,
-            random_seed=3,
-            progressbar=False,
-            compute_convergence_checks=False,
-            var_names=["spread", "U", "V", "prediction", "variance"],
-        )
+        names = ["spread", "U", "V", "prediction", "variance"]
+        theirs = pm.sample(DRAWS, step=step, var_names=names, **HOW)
     theirs = sg.gradient_groups(theirs)
     for name in ("U", "V"):
         np.testing.assert_array_equal(theirs["posterior"][name], whole["posterior"][name])
@@ -156,7 +141,7 @@ def test_the_warmup_is_stored_only_if_kept(step, whole):
 
 
 def test_small_blocks_change_nothing(step, whole, monkeypatch):
-    monkeypatch.setattr(recording, "_BLOCK_NUMBERS", 500)  # of about 150 parameters: 3 draws
+    monkeypatch.setattr(record, "_BLOCK_NUMBERS", 500)  # of about 150 parameters: 3 draws
     idata = sample(step, discard_tuned_samples=False)
     assert_part_of(idata, whole)
     near = idata["posterior"].attrs["chain_distance"], whole["posterior"].attrs["chain_distance"]
@@ -205,7 +190,7 @@ def test_the_distance_from_the_center_is_that_of_all_parameters(step, whole):
 
 def test_memory_is_that_of_what_is_stored(step, monkeypatch):
     """3,000 draws of 101 parameters take 2.4 MB, and their gradients as much again."""
-    monkeypatch.setattr(recording, "_BLOCK_NUMBERS", 20_000)
+    monkeypatch.setattr(record, "_BLOCK_NUMBERS", 20_000)
     peak = {}
     for gradients, names in ((True, None), (False, ["variance"])):
         tracemalloc.start()
@@ -225,7 +210,7 @@ def test_draws_without_a_transform_are_stored_once(step):
 
 
 def test_a_large_run_says_what_takes_the_memory(step, monkeypatch):
-    monkeypatch.setattr(recording, "_LARGE", 1e4)
+    monkeypatch.setattr(record, "_LARGE", 1e4)
     with pytest.warns(sg.SGCVWarning, match="for 'U'.*var_names.*gradients=False.*thin"):
         sample(step, 10)
 
@@ -299,7 +284,7 @@ def test_running_moments_are_those_of_all_draws():
 
 @pytest.mark.parametrize("chain", [0, CHAINS - 1])
 def test_an_interruption_keeps_the_chains_that_have_draws(chain, step, monkeypatch, caplog):
-    work = sampling._Run.work
+    work = _Run.work
 
     def only_one(run, stop):
         if run.number == chain:
@@ -307,7 +292,7 @@ def test_an_interruption_keeps_the_chains_that_have_draws(chain, step, monkeypat
 
     whole = sample(step)
     with monkeypatch.context() as patched, caplog.at_level("WARNING", logger="pymc.sgcv"):
-        patched.setattr(sampling._Run, "work", only_one)
+        patched.setattr(_Run, "work", only_one)
         left = sample(step)
     assert f"{CHAINS - 1} of {CHAINS} chains had no draws" in caplog.text
     for group in ("posterior", "unconstrained_posterior", "gradient"):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """SGLD beside another step method, on models whose joint posterior is known by enumeration."""
 
-import warnings
 from itertools import product
 
 import numpy as np
@@ -11,6 +10,7 @@ from scipy.special import softmax
 from scipy.stats import multivariate_normal
 
 import pymc_sgcv as sg
+from tests.shared import QUIET, no_warning
 
 N = 40
 RNG = np.random.default_rng(4)
@@ -79,8 +79,7 @@ def sample(model, step, draws=2000, cores=1, seed=11, **kwargs):
             chains=2,
             cores=cores,
             random_seed=seed,
-            progressbar=False,
-            compute_convergence_checks=False,
+            **QUIET,
             **kwargs,
         )
 
@@ -198,8 +197,7 @@ def test_another_step_on_a_minibatched_likelihood_is_warned_about():
 
 
 def test_another_step_that_the_minibatch_does_not_reach_is_fine():
-    with minibatched(prior_only=True), warnings.catch_warnings():
-        warnings.simplefilter("error", sg.SGCVWarning)
+    with minibatched(prior_only=True), no_warning(sg.SGCVWarning):
         sg.SGLD(vars=["mu"], step_size=STEP, preconditioner=None, progressbar=False)
 
 
@@ -207,8 +205,7 @@ def test_settling_says_nothing_again(wide):
     """What the set-up warns of it has said once, when the step was made."""
     with pytest.warns(sg.SGCVWarning):
         _, run = wide_sampler(wide, 5, 20, batch_size=5, target_bias=1e-4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", sg.SGCVWarning)
+    with no_warning(sg.SGCVWarning):
         run(cores=1)
 
 
@@ -233,8 +230,7 @@ def wide_sampler(wide, draws: int, tune: int, **arguments):
         with wide:  # a slice sampler keeps the width that it has tuned: take a new one
             return pm.sample(
                 draws, tune=tune, step=[step, pm.Slice([wide["spread"]])], chains=2, random_seed=1,
-                progressbar=False, compute_convergence_checks=False, discard_tuned_samples=False,
-                **how,
+                discard_tuned_samples=False, **QUIET, **how,
             )  # fmt: skip
 
     return step, run

@@ -10,6 +10,7 @@ import pymc as pm
 import pytest
 
 import pymc_sgcv as sg
+from tests.shared import QUIET
 
 N = 20_000
 RNG = np.random.default_rng(2)
@@ -38,8 +39,7 @@ def sample(model, method, draws=1000, **kwargs):
             chains=2,
             cores=1,
             random_seed=8,
-            progressbar=False,
-            compute_convergence_checks=False,
+            **QUIET,
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 from pytensor.compile.mode import Mode
 
 import pymc_sgcv as sg
+from pymc_sgcv.kernel.preconditioners import Dense
 
 RNG = np.random.default_rng(0)
 N, BATCH = 40, 8
@@ -665,7 +666,7 @@ def center_of(names_and_values):
         theta=theta,
         gradient=np.zeros(len(theta)),
         likelihood_gradient=np.zeros(len(theta)),
-        factor=np.eye(len(theta)),
+        factor=Dense(np.eye(len(theta))),
         distance=0.0,
         passes=1.0,
         converged=True,

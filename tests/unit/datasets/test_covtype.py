@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders: where they look, what they make of it, and that they say when data are made up."""
-
-import warnings
+"""The loader of CoverType: where it looks, what it makes of it, and that it admits made-up data."""
 
 import numpy as np
 import pytest
 
-from pymc_sgcv import SGCVWarning, datasets
-from pymc_sgcv.datasets import covtype
+from pymc_sgcv import SGCVWarning
+from pymc_sgcv.datasets import _covtype, covtype
+from tests.shared import no_warning
 
 
 @pytest.fixture(autouse=True)
 def nothing_around(monkeypatch):
-    """No local copy and no network: each test adds what it needs."""
-    monkeypatch.delenv("SGCV_DATA", raising=False)
+    """No network: each test adds what it needs."""
 
     def refuse():
         raise OSError("no network in tests")
 
-    monkeypatch.setattr(datasets, "_fetch", refuse)
+    monkeypatch.setattr(_covtype, "_fetch", refuse)
 
 
 @pytest.fixture
@@ -99,8 +97,8 @@ def test_the_uci_table_gives_the_same_as_the_compact_file(tiny, tmp_path_factory
 
 def test_a_download_is_used_where_there_is_no_local_copy(tiny, monkeypatch):
     with np.load(tiny / "covtype_compact.npz") as raw:
-        downloaded = datasets._Raw(**raw)
-    monkeypatch.setattr(datasets, "_fetch", lambda: downloaded)
+        downloaded = _covtype._Raw(**raw)
+    monkeypatch.setattr(_covtype, "_fetch", lambda: downloaded)
     data = covtype()
     assert data.source == "download"
     np.testing.assert_array_equal(data.X_train, covtype(tiny).X_train)
@@ -122,8 +120,7 @@ def test_a_variable_that_names_a_directory_without_the_file_is_no_error(tmp_path
 
 
 def test_a_local_copy_is_silent(tiny):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warning():
         covtype(tiny)
 
 

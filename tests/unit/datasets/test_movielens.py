@@ -111,7 +111,6 @@ def no_network():
 
 
 def test_without_copy_and_network_ratings_are_generated_with_a_warning(monkeypatch):
-    monkeypatch.delenv("SGCV_DATA", raising=False)
     monkeypatch.setattr(_movielens, "_fetch", no_network)
     with pytest.warns(SGCVWarning, match="generated data.*SGCV_DATA"):
         data = movielens(n_users=50)
@@ -127,7 +126,6 @@ def test_the_look_alike_has_the_layout_of_the_data():
 
 
 def test_what_is_downloaded_is_used_where_there_is_no_copy(monkeypatch, tmp_path):
-    monkeypatch.delenv("SGCV_DATA", raising=False)
     text = ratings_csv(tmp_path).read_text()
     monkeypatch.setattr(_movielens, "_fetch", lambda: _movielens._from_text(text, "ratings.csv"))
     assert movielens().source == "download"

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where documents come from, in which order, and that generated ones say so."""
 
+import json
+from io import BytesIO
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -45,8 +48,7 @@ def test_a_file_without_the_arrays_is_refused(tmp_path):
         wikipedia(tmp_path)
 
 
-def test_generated_documents_say_so(monkeypatch):
-    monkeypatch.delenv("SGCV_DATA", raising=False)
+def test_generated_documents_say_so():
     with pytest.warns(SGCVWarning, match="generated"):
         data = wikipedia(n_documents=50, download=False)
     assert data.source == "generated look-alike"
@@ -55,7 +57,6 @@ def test_generated_documents_say_so(monkeypatch):
 
 
 def test_downloaded_text_becomes_counts_of_its_commonest_words(monkeypatch):
-    monkeypatch.delenv("SGCV_DATA", raising=False)
     texts = ["The cat saw the cat. A dog saw a cat."] * 19 + ["cat"]
     monkeypatch.setattr(_wikipedia, "_fetch", lambda: _wikipedia._count_words(texts))
     data = wikipedia()
@@ -68,3 +69,27 @@ def test_downloaded_text_becomes_counts_of_its_commonest_words(monkeypatch):
 def test_fewer_than_one_document_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         wikipedia(n_documents=0)
+
+
+def test_articles_are_asked_for_until_there_are_enough(monkeypatch):
+    """Half of each answer was in the one before, and one article has no text."""
+    asked = []
+
+    def answer(request):
+        text, first = "alpha beta gamma delta epsilon " * 2, 10 * len(asked)
+        asked.append(request.full_url)
+        pages = {str(i): {"extract": text} for i in range(first, first + 20)}
+        return BytesIO(json.dumps({"query": {"pages": pages | {"empty": {}}}}).encode())
+
+    monkeypatch.setattr(_wikipedia, "urlopen", answer)
+    monkeypatch.setattr(_wikipedia, "_DOWNLOADED", 35)
+    raw = _wikipedia._fetch()
+    assert len(asked) == 3 and all("generator=random" in url for url in asked)
+    np.testing.assert_array_equal(raw.counts.toarray(), np.full((40, 5), 2))
+
+
+def test_data_say_what_they_are(local):
+    assert str(wikipedia()) == (
+        "Wikipedia (local copy): 8 training and 2 test documents of 34 words on average, "
+        "3 different words"
+    )

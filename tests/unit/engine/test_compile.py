@@ -22,7 +22,7 @@ def gradients(cache: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", GRADIENTS],
         env={**os.environ, "PYTENSOR_FLAGS": f"base_compiledir={cache}"},
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=True,

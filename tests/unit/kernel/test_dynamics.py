@@ -23,9 +23,11 @@ from pymc_sgcv.kernel.dynamics import (
     THERMOSTAT_EULER,
 )
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
+from pymc_sgcv.kernel.preconditioners import Dense, Diagonal
 from pymc_sgcv.kernel.schedules import PolynomialDecay, step_sizes
 from pymc_sgcv.kernel.stationary import iterations_per_draw, linearised
 from pymc_sgcv.rows.problem import Problem
+from tests.models import regression
 
 N, n = 8, 2
 _rng = np.random.default_rng(30)
@@ -40,12 +42,12 @@ SPREAD = N**2 / n * np.cov(SLOPES.T, bias=True)  # of the gradient, rows with re
 NOISE = F.T @ SPREAD @ F  # the same, whitened
 
 ONES = np.ones(2)
-DENSE = F, ONES
+DENSE = Dense(F), ONES
 PRECONDITIONERS = {
     "dense": DENSE,
-    "diagonal": (np.array([0.17, 0.22]), ONES),
-    "none": (ONES, ONES),
-    "less noise": (np.array([[0.2, 0.1], [-0.1, 0.25]]), np.array([0.9, 0.7])),
+    "diagonal": (Diagonal(np.array([0.17, 0.22])), ONES),
+    "none": (Diagonal(ONES), ONES),
+    "less noise": (Dense(np.array([[0.2, 0.1], [-0.1, 0.25]])), np.array([0.9, 0.7])),
 }
 DYNAMICS = {
     "euler": {"dynamics": EULER},
@@ -114,7 +116,8 @@ def run(chain, steps, thin=1, calls=1):
 def recursion(chain, steps):
     """The same in numpy, from where `chain` stands; rows are drawn before noise."""
     method, state = chain.method, chain.random.copy()
-    matrix = np.diag(method.factor) if method.factor.ndim == 1 else method.factor
+    matrix = np.asarray(method.factor)
+    matrix = np.diag(matrix) if matrix.ndim == 1 else matrix
     theta, r, xi = chain.theta.copy(), chain.dynamics.momentum.copy(), method.friction
     (rows,), draws, gradients = chain.problem.rows, [], []
     for k, h in enumerate(steps):
@@ -215,23 +218,17 @@ def test_a_chain_run_in_parts_is_the_chain_run_at_once(noisy, dynamics):
 
 
 @pytest.fixture(scope="module")
-def regression():
+def uneven():
     """Rows with Hessians of their own: the noise depends on where the center is."""
     x, y = np.random.default_rng(31).normal(size=(2, N, 2))
-    with pm.Model() as model:
-        xb, yb = pm.Minibatch(x, y[:, 0], batch_size=n)
-        beta = pm.Normal("beta", 0, TAU, shape=2)
-        pm.Normal("y", xb @ beta, 1.0, observed=yb, total_size=N)
-    return Problem(model, subsampling="iid")
+    return Problem(regression(x, y[:, 0], batch_size=n, prior=TAU), subsampling="iid")
 
 
 @EVERY
-def test_a_center_that_moves_does_so_at_the_same_iterations_in_parts_and_at_once(
-    regression, dynamics
-):
+def test_a_center_that_moves_does_so_at_the_same_iterations_in_parts_and_at_once(uneven, dynamics):
     moving = {"estimator": CONTROL_VARIATE, "refresh": 7}
     one, parts, never = (
-        run(started(regression, dynamics, **{**moving, **own}), STEPS, 2, calls)[0]
+        run(started(uneven, dynamics, **{**moving, **own}), STEPS, 2, calls)[0]
         for calls, own in ((1, {}), (5, {}), (1, {"refresh": 0}))
     )
     np.testing.assert_array_equal(parts, one)
@@ -250,7 +247,7 @@ def test_a_chain_that_resumes_goes_on_as_if_nothing_had_happened(noisy, dynamics
 
 def test_a_chain_starts_with_the_momentum_that_its_dynamics_keep(full):
     kept = np.array([0.5, 0.7])
-    chain = started(full, "baoab", (F, kept), seed=3)
+    chain = started(full, "baoab", (Dense(F), kept), seed=3)
     expected = np.random.default_rng(3).standard_normal(2) * kept
     np.testing.assert_array_equal(chain.dynamics.momentum, expected)
 
@@ -351,7 +348,7 @@ def test_less_injected_noise_makes_up_for_gradient_noise(noisy, dynamics):
     values, vectors = np.linalg.eigh(NOISE)
     A, B, rho = predicted(dynamics, h)
     kept = np.sqrt(1 - B * values / A)
-    draws, _ = run(started(noisy, dynamics, (F @ vectors, kept), MODE), np.full(MANY, h))
+    draws, _ = run(started(noisy, dynamics, (Dense(F @ vectors), kept), MODE), np.full(MANY, h))
     x = np.linalg.solve(F, (draws - MODE).T).T
     check_moments(x, A * np.eye(2), rho, slack=1.5)
 
@@ -360,7 +357,7 @@ def test_a_thermostat_makes_up_for_noise_that_nobody_told_it_of(noisy):
     """Noise that is alike in all directions of r; without a thermostat it would widen x."""
     root = np.linalg.cholesky(np.linalg.inv(SPREAD)) * 0.7
     h = 0.01
-    draws, _ = run(started(noisy, "badodab", (root, ONES), MODE), np.full(MANY, h))
+    draws, _ = run(started(noisy, "badodab", (Dense(root), ONES), MODE), np.full(MANY, h))
     x = np.linalg.solve(F, (draws[1000:] - MODE).T).T
     _, _, rho = predicted("baoab", h * np.linalg.eigvalsh(root.T @ HESSIAN @ root)[0])
     check_moments(x, np.eye(2), rho, slack=4)

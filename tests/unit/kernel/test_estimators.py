@@ -26,7 +26,9 @@ from scipy.stats import chisquare
 from pymc_sgcv.kernel.chain import Chain, Method
 from pymc_sgcv.kernel.dynamics import EULER
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
+from pymc_sgcv.kernel.preconditioners import Diagonal
 from pymc_sgcv.rows.problem import Problem
+from tests.models import regression
 
 DRAWS = {"iid": 20_000, "weighted": 60_000, "without": 4_000, "block": 4_000}
 RARE = 1e-5
@@ -40,6 +42,7 @@ WEIGHTS = {"y": np.array([1.0, 2.0, 1.5, 1.2, 1.0]), "z": np.array([1.0, 1.2, 0.
 THETA = np.array([0.4, -0.7, 0.2])
 CENTER = np.array([0.1, -0.5, -0.1])
 ELSEWHERE = np.array([-0.2, 0.3, 0.5])
+NONE = Diagonal(np.ones(3))  # estimates do not depend on the preconditioner
 
 
 def declared():
@@ -156,7 +159,7 @@ def listed_estimates(problem, way, estimator, theta=THETA, reference_at=CENTER):
 
 def chain_of(problem, estimator, center=CENTER, **kwargs):
     constant = sum(rows.sum(0) for rows in row_gradients(center))
-    method = Method(estimator, EULER, np.ones(3), center=center, constant=constant, **kwargs)
+    method = Method(estimator, EULER, NONE, center=center, constant=constant, **kwargs)
     return Chain(problem, method)
 
 
@@ -344,14 +347,6 @@ SIGMA = 0.8
 LIPSCHITZ = (X**2).sum(1) / SIGMA**2
 
 
-def regression():
-    with pm.Model() as model:
-        x, y = pm.Minibatch(X, Y, batch_size=2)
-        beta = pm.Normal("beta", 0, 2, shape=2)
-        pm.Normal("y", x @ beta, SIGMA, observed=y, total_size=5)
-    return model
-
-
 def gaussian_noise(rows, p):
     """ξ of a minibatch: per-datum Hessians are −xᵢxᵢᵀ/σ², so that is all there is."""
     change = -X * ((X @ (THETA - CENTER)[:2]) / SIGMA**2)[:, None]
@@ -361,11 +356,13 @@ def gaussian_noise(rows, p):
 @pytest.fixture(scope="module")
 def variances():
     """E‖ξ‖² of the control variate over all minibatches, from the compiled estimates."""
-    model, found = regression(), {}
+    model, found = regression(X, Y, batch_size=2, prior=2, sigma=SIGMA), {}
     for name, weights in (("uniform", np.ones(5)), ("Lipschitz", LIPSCHITZ)):
         problem, p = Problem(model, subsampling="iid", weights=weights), weights / weights.sum()
         constant = problem.likelihood_gradient(CENTER[None, :2])[0]
-        method = Method(CONTROL_VARIATE, EULER, np.ones(2), center=CENTER[:2], constant=constant)
+        method = Method(
+            CONTROL_VARIATE, EULER, Diagonal(np.ones(2)), center=CENTER[:2], constant=constant
+        )
         chain, rng = Chain(problem, method), np.random.default_rng(6)
         chain.start(THETA[:2], rng)
         noise = np.array([chain.estimate() for _ in range(6000)])

@@ -5,10 +5,8 @@ Draws are made by numpy with a known error. Seeds are fixed; limits are wide eno
 seed would do in more than 99 of 100 cases.
 """
 
-import warnings
 from dataclasses import replace
 
-import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
@@ -18,6 +16,7 @@ from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.results import containers
 from pymc_sgcv.results.diagnostics import diagnose, warn_about
 from pymc_sgcv.results.identities import TARGET_BIAS, SteinErrors, stein_errors
+from tests.shared import as_recorded, from_dict, no_warning
 
 D = 6
 ROOT = np.tril(np.random.default_rng(0).normal(size=(D, D))) + 2 * np.eye(D)
@@ -25,15 +24,14 @@ ROOT = np.tril(np.random.default_rng(0).normal(size=(D, D))) + 2 * np.eye(D)
 
 def container(x, gradient, attrs=None, **groups):
     """Parameters a, b_log__ and c[k] of shape (chain, draw, D), as pm.sample leaves them."""
-    names = ("a", "b_log__", "c")
-    parts = (..., 0), (..., 1), (..., slice(2, None))
-    stats = {f"gradient__{v}": gradient[part] for v, part in zip(names, parts)}
-    stats |= {f"unconstrained__{v}": x[part] for v, part in zip(names, parts)}
+
+    def named(values):
+        return {"a": values[..., 0], "b_log__": values[..., 1], "c": values[..., 2:]}
+
+    stats = as_recorded(named(gradient), named(x))
     posterior = {"a": x[..., 0], "b": np.exp(x[..., 1]), "c": x[..., 2:]}
     groups = {"posterior": posterior, "sample_stats": stats, **groups}
-    named = {"dims": {"c": ["k"]}, "coords": {"k": list("pqrs")}}
-    old = az.__version__.startswith("0.")
-    idata = az.from_dict(**groups, **named) if old else az.from_dict(groups, **named)
+    idata = from_dict(groups, dims={"c": ["k"]}, coords={"k": list("pqrs")})
     idata["posterior"].attrs.update(attrs or {})
     return idata
 
@@ -75,8 +73,7 @@ def test_skewed_and_heavy_tailed_exact_draws_raise_no_alarm():
 
 
 def test_healthy_run_gives_no_warning():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warning():
         warn_about(gaussian())
 
 

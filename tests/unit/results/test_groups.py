@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradient groups: names, dims, coords, files, and that nothing else changes."""
 
-import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
 
 from pymc_sgcv.results import containers
 from pymc_sgcv.results.groups import gradient_groups, rv_name, to_idata_groups
+from tests.shared import STORE, from_dict
 
 RNG = np.random.default_rng(3)
 CHAINS, DRAWS = 2, 6
@@ -15,13 +15,6 @@ CHAINS, DRAWS = 2, 6
 
 def draws(*shape, n=DRAWS):
     return RNG.normal(size=(CHAINS, n, *shape))
-
-
-def from_dict(groups, **kwargs):
-    """az.from_dict of either ArviZ generation."""
-    if az.__version__.startswith("0."):
-        return az.from_dict(**groups, **kwargs)
-    return az.from_dict(groups, **kwargs)
 
 
 def recorded(names_and_shapes, n=DRAWS):
@@ -172,21 +165,7 @@ def test_arrays_that_do_not_match_the_posterior_are_refused():
         to_idata_groups({"beta": draws(3, n=5)}, {}, posterior)
 
 
-def netcdf(idata, path):
-    pytest.importorskip("h5netcdf")
-    pytest.importorskip("h5py")
-    idata.to_netcdf(path)
-    return az.from_netcdf(path)
-
-
-def zarr(idata, path):
-    pytest.importorskip("zarr")
-    tree = idata if isinstance(idata, xr.DataTree) else idata.to_datatree()
-    tree.to_zarr(path)
-    return xr.open_datatree(path, engine="zarr")
-
-
-@pytest.mark.parametrize("store", [netcdf, zarr])
+@STORE
 def test_groups_survive_a_file(store, tmp_path):
     idata = gradient_groups(sampled())
     back = store(idata, str(tmp_path / "draws"))

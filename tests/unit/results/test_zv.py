@@ -14,6 +14,7 @@ import xarray as xr
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.results import containers
 from pymc_sgcv.results.zv import zv, zv_summary
+from tests.shared import STORE, as_recorded, from_dict
 
 MU = np.array([30.0, -2.0, 0.5])
 ROOT = np.array([[1.0, 0.0, 0.0], [0.8, 0.5, 0.0], [-0.3, 0.2, 2.0]])
@@ -23,13 +24,8 @@ ROUNDING = 1e-10
 
 def container(posterior, gradient, unconstrained=None, dims=None, coords=None):
     """Arrays (chain, draw, ...) as pm.sample leaves them, with either ArviZ generation."""
-    unconstrained = {} if unconstrained is None else unconstrained
-    stats = {f"gradient__{k}": v for k, v in gradient.items()}
-    stats |= {f"unconstrained__{k}": v for k, v in unconstrained.items()}
-    groups = {"posterior": posterior, "sample_stats": stats}
-    if az.__version__.startswith("0."):
-        return az.from_dict(**groups, dims=dims, coords=coords)
-    return az.from_dict(groups, dims=dims, coords=coords)
+    groups = {"posterior": posterior, "sample_stats": as_recorded(gradient, unconstrained or {})}
+    return from_dict(groups, dims=dims, coords=coords)
 
 
 def gaussian(draws=200, chains=2, noise=0.0, seed=0):
@@ -385,21 +381,7 @@ def test_warmup_can_be_corrected_too():
     np.testing.assert_allclose(values, np.broadcast_to(MU, values.shape), atol=ROUNDING)
 
 
-def netcdf(idata, path):
-    pytest.importorskip("h5netcdf")
-    pytest.importorskip("h5py")
-    idata.to_netcdf(path)
-    return az.from_netcdf(path)
-
-
-def zarr(idata, path):
-    pytest.importorskip("zarr")
-    tree = idata if isinstance(idata, xr.DataTree) else idata.to_datatree()
-    tree.to_zarr(path)
-    return xr.open_datatree(path, engine="zarr")
-
-
-@pytest.mark.parametrize("store", [netcdf, zarr])
+@STORE
 @pytest.mark.parametrize("method", ["lstsq", "ridge", "block"])
 def test_the_result_survives_a_file(store, method, tmp_path):
     idata = zv(gaussian(draws=20), functions={"f": lambda p: p.beta**2}, method=method)

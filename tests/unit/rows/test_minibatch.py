@@ -15,7 +15,7 @@ from scipy.stats import chi2, chisquare
 
 from pymc_sgcv.engine.native import ARGUMENTS, pointer
 from pymc_sgcv.engine.xoshiro import seeded
-from pymc_sgcv.rows import minibatch as rows_module
+from pymc_sgcv.rows import minibatch
 from pymc_sgcv.rows.alias import alias_table
 from pymc_sgcv.rows.minibatch import Rows, add_batch_gradient, add_row_sum, choose, row_of
 
@@ -202,7 +202,7 @@ def test_successive_samples_without_replacement_are_independent():
 @WAY
 @pytest.mark.parametrize("piece_bytes", [1 << 18, 1], ids=["in one piece", "in pieces of 16"])
 def test_the_rows_that_are_drawn_are_the_rows_that_are_summed(way, piece_bytes, monkeypatch):
-    monkeypatch.setattr(rows_module, "_PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(minibatch, "_PIECE_BYTES", piece_bytes)
     rows, state = make_rows(way, count=100, batch=39), random_state(8)
     scratch = rows.scratch()
     p = np.resize(P, 100) / np.resize(P, 100).sum() if way == "weighted" else np.full(100, 0.01)

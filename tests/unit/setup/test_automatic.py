@@ -1,19 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the set-up makes of a user's center, and of a step that turns out to be too long."""
-
-import warnings
-from types import SimpleNamespace
+"""What the set-up makes of a user's center."""
 
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_sgcv as sg
-from pymc_sgcv.rows.problem import Problem
-from pymc_sgcv.setup.center import center_at, center_near
-from pymc_sgcv.setup.noise import around, control_variate
-from pymc_sgcv.setup.tuner import Tuner
-from pymc_sgcv.setup.tuning import Motion
+from tests.shared import no_warning
 
 N = 400
 Y = np.random.default_rng(0).normal(1.0, 2.0, N)
@@ -39,14 +32,12 @@ def test_a_center_far_from_the_mode_is_warned_about(model):
 
 @pytest.mark.parametrize("method", [sg.SAGA, sg.SVRG])
 def test_a_far_start_of_a_center_that_moves_is_not(method, model):
-    with model, warnings.catch_warnings():
-        warnings.simplefilter("error", sg.SGCVWarning)
+    with model, no_warning(sg.SGCVWarning):
         method(center={"mu": 20.0, "s": 2.0}, **GIVEN)
 
 
 def test_a_center_near_the_mode_is_not(model):
-    with model, warnings.catch_warnings():
-        warnings.simplefilter("error", sg.SGCVWarning)
+    with model, no_warning(sg.SGCVWarning):
         sg.SGLDCV(center={"mu": Y.mean(), "s": Y.std()}, **GIVEN)
 
 
@@ -58,30 +49,3 @@ def test_a_center_means_the_same_values_under_another_transform(model):
     for name, value in center.point.items():
         np.testing.assert_allclose(step.plan.center.point[name], value, rtol=1e-6)
     assert not np.allclose(step.plan.center.theta, center.theta, rtol=0.1)
-
-
-@pytest.fixture(scope="module")
-def counts():
-    """Six counts: a posterior of a log rate that is far from Gaussian, and its center."""
-    with pm.Model() as model:
-        rate = pm.Normal("rate", 0, 10, shape=2)
-        x = np.array([1.0, 2.0, -1.0, 0.5, -2.0, 1.5])
-        y = np.array([1, 0, 0, 2, 0, 1])
-        pm.Poisson("y", pm.math.exp(rate[0] + rate[1] * x), observed=y)
-    problem = Problem(model, batch_size=5)
-    rng = np.random.default_rng(1)
-    start = problem.target.flatten(problem.target.start)
-    return problem, center_near(problem, start, rng)
-
-
-@pytest.mark.parametrize(("longest", "shorter"), [(3.9, True), (0.2, False)])
-def test_a_step_that_diverges_is_shortened_and_another_is_not(longest, shorter, counts):
-    problem, center = counts
-    rng = np.random.default_rng(2)
-    settings = SimpleNamespace(target_bias=0.9, motion=Motion())
-    tuner = Tuner(problem, control_variate(center), settings, around(center, rng), longest, rng)
-    problem.resize([6])
-    tuning = tuner.tune(np.zeros((2, 2)), center_at(problem, center.theta, center.factor))
-    assert (tuning.step_size < 0.99 * longest) is shorter
-    if shorter:
-        assert tuning.step_size <= 0.2

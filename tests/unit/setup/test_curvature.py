@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 
+from pymc_sgcv.kernel.preconditioners import Dense, Diagonal
 from pymc_sgcv.setup.curvature import (
     coordinate_scales,
     covariance_factor,
@@ -102,8 +103,8 @@ def test_diagonal_scales_are_exact_when_coordinates_are_independent(widest):
 @pytest.mark.parametrize("scales", [SCALES, np.ones(5)], ids=["scaled", "unit"])
 def test_largest_curvature_is_the_largest_eigenvalue(hessian, scales):
     rng = np.random.default_rng(0)
-    for factor in (scales, np.diag(scales) @ ROTATION):
-        matrix = np.diag(factor) if factor.ndim == 1 else factor
+    rotated = np.diag(scales) @ ROTATION
+    for factor, matrix in ((Diagonal(scales), np.diag(scales)), (Dense(rotated), rotated)):
         found = largest_curvature(gaussian(hessian), POINT, factor, rng, rounds=100)
         exact = np.linalg.eigvalsh(matrix.T @ hessian @ matrix)[-1]
         assert found == pytest.approx(exact, rel=1e-3)

@@ -16,15 +16,15 @@ import pymc as pm
 import pytest
 
 import pymc_sgcv as sg
-from pymc_sgcv.kernel.chain import Method
+from pymc_sgcv.kernel.chain import Divergence, Method
 from pymc_sgcv.kernel.dynamics import BADODAB, BAOAB
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, STANDARD
+from pymc_sgcv.kernel.preconditioners import Dense, Diagonal
 from pymc_sgcv.kernel.stationary import linearised
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import center_at
-from pymc_sgcv.setup.noise import control_variate, gradient_noise, pairs, unexplained, whitened
+from pymc_sgcv.setup.noise import control_variate, gradient_noise, pairs, unexplained
 from pymc_sgcv.setup.pilot import _refine, pilot
-from pymc_sgcv.setup.tuner import resize
 from pymc_sgcv.setup.tuning import (
     _THERMOSTAT_ERROR,
     Motion,
@@ -33,6 +33,7 @@ from pymc_sgcv.setup.tuning import (
     longest_step,
     nonlinearity,
 )
+from tests.models import regression
 
 N, n = 400, 50
 _rng = np.random.default_rng(60)
@@ -41,29 +42,27 @@ Y = X @ np.array([0.5, -0.3]) + _rng.normal(size=N) * np.abs(X.sum(1))
 HESSIAN = X.T @ X + np.eye(2) / 4
 MEAN = np.linalg.solve(HESSIAN, X.T @ Y)
 F = np.linalg.cholesky(np.linalg.inv(HESSIAN))
+POSTERIOR = Dense(F)
 NOISE = np.array([[3.0, 1.2], [1.2, 0.8]])  # some covariance, where any will do
-DENSE = np.array([[0.3, 0.0], [0.1, 0.2]])
-DIAGONAL = np.array([0.3, 0.2])
+DENSE = Dense(np.array([[0.3, 0.0], [0.1, 0.2]]))
+DIAGONAL = Diagonal(np.array([0.3, 0.2]))
 FACTOR = pytest.mark.parametrize("factor", [DENSE, DIAGONAL], ids=["dense", "diagonal"])
 
 
-def regression():
-    with pm.Model() as model:
-        x, y = pm.Minibatch(X, Y, batch_size=n)
-        beta = pm.Normal("beta", 0, 2, shape=2)
-        pm.Normal("y", x @ beta, 1.0, observed=y, total_size=N)
-    return model
+def declared():
+    return regression(X, Y, batch_size=n, prior=2)
 
 
 @pytest.fixture(scope="module")
 def problem():
-    return Problem(regression(), subsampling="iid")
+    return Problem(declared(), subsampling="iid")
 
 
 def noise_of_rows(theta, factor):
     """By hand: N²/n times the covariance of the rows' whitened gradients."""
     rows = X * (Y - X @ theta)[:, None]
-    white = rows * factor if factor.ndim == 1 else rows @ factor
+    F = np.asarray(factor)
+    white = rows * F if F.ndim == 1 else rows @ F
     return N**2 / n * np.cov(white.T, bias=True)
 
 
@@ -79,7 +78,7 @@ def test_the_noise_is_that_of_the_rows_whitened_gradients(problem, factor):
     noise = gradient_noise(problem, method, draws, factor, np.random.default_rng(1))
     expected = noise_of_rows(theta, factor)
     v = np.diag(expected)
-    if factor.ndim == 1:
+    if factor is DIAGONAL:
         np.testing.assert_allclose(noise, v, rtol=6 * np.sqrt(2 / pairs(2)))
     else:
         error = np.sqrt((np.outer(v, v) + expected**2) / pairs(2))
@@ -87,22 +86,16 @@ def test_the_noise_is_that_of_the_rows_whitened_gradients(problem, factor):
 
 
 def test_a_center_that_moves_with_the_chain_has_twice_the_noise_of_a_fixed_one(problem):
-    fixed = control_variate(center_at(problem, MEAN, F))
+    fixed = control_variate(center_at(problem, MEAN, POSTERIOR))
     draws = MEAN + np.random.default_rng(2).standard_normal((1000, 2)) @ F.T
     one, two = (
-        gradient_noise(problem, replace(fixed, refresh=k), draws, F, np.random.default_rng(3))
+        gradient_noise(
+            problem, replace(fixed, refresh=k), draws, POSTERIOR, np.random.default_rng(3)
+        )
         for k in (0, 8)
     )
     assert fixed.estimator == CONTROL_VARIATE
     np.testing.assert_allclose(two, 2 * one, rtol=1e-12)
-
-
-def test_displacements_are_whitened_by_the_inverse_of_the_factor():
-    moves = np.random.default_rng(4).normal(size=(7, 2))
-    for factor in (DENSE, np.array([[0.3, 0.4], [-0.1, 0.2]])):
-        expected = np.linalg.solve(factor, moves.T).T
-        np.testing.assert_allclose(whitened(factor, moves.copy()), expected, rtol=1e-12)
-    np.testing.assert_allclose(whitened(DIAGONAL, moves.copy()), moves / DIAGONAL, rtol=1e-14)
 
 
 def test_what_a_line_does_not_explain_is_the_variance_of_the_residuals():
@@ -117,7 +110,8 @@ def test_what_a_line_does_not_explain_is_the_variance_of_the_residuals():
 # The posterior's shape
 
 
-IDENTITIES = pytest.mark.parametrize("one", [np.eye(2), np.ones(2)], ids=["dense", "diagonal"])
+ONES = [Dense(np.eye(2)), Diagonal(np.ones(2))]
+IDENTITIES = pytest.mark.parametrize("one", ONES, ids=lambda factor: factor.name)
 
 
 @IDENTITIES
@@ -127,7 +121,7 @@ def test_noisy_gradients_of_a_gaussian_allow_the_longest_step(one):
     x = rng.standard_normal((4000, 2))
     for variance in (1.0, 4.0):
         g = -x + np.sqrt(variance) * rng.standard_normal(x.shape)
-        assert longest_step(nonlinearity(one, x, g, variance * one)) == 1
+        assert longest_step(nonlinearity(one, x, g, variance * one.identity())) == 1
 
 
 @IDENTITIES
@@ -136,7 +130,7 @@ def test_curvature_of_the_score_is_found_and_shortens_the_step(one):
     x = np.random.default_rng(7).standard_normal((20_000, 2))
     g = -x
     g[:, 1] += (x[:, 1] ** 2 - 1) / 2
-    curved = nonlinearity(one, x, g, 0 * one)
+    curved = nonlinearity(one, x, g, 0 * one.identity())
     error = np.sqrt((60 / 16 - 1 / 4) / len(x))  # E(x² − 1)⁴ = 60
     assert curved == pytest.approx(0.5, abs=5 * error)
     assert longest_step(curved) == pytest.approx(0.2, abs=0.02)
@@ -147,27 +141,66 @@ def test_curvature_of_the_score_is_found_and_shortens_the_step(one):
 
 def test_exact_gradients_of_a_few_draws_give_the_mean_and_the_covariance():
     """Wherever the draws and the first estimates are."""
-    center = SimpleNamespace(theta=MEAN + F @ [1.0, -2.0], factor=F @ [[1.5, 0.3], [0.0, 0.6]])
+    wrong = Dense(F @ [[1.5, 0.3], [0.0, 0.6]])
+    center = SimpleNamespace(theta=MEAN + F @ [1.0, -2.0], factor=wrong)
     draws = MEAN + np.random.default_rng(8).normal([0.3, -0.5], 1.0, (50, 2)) @ F.T
     theta, factor = _refine(center, draws, (draws - MEAN) @ -HESSIAN)
     np.testing.assert_allclose(theta, MEAN, rtol=1e-6)
-    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(HESSIAN), rtol=1e-6)
+    covariance = factor.matrix @ factor.matrix.T
+    np.testing.assert_allclose(covariance, np.linalg.inv(HESSIAN), rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1.5, 0.7])
 def test_a_pilot_corrects_a_covariance_that_is_too_wide_or_too_narrow(problem, scale):
     """A variance has a standard error of 0.012 then: the tolerance is eight."""
-    start = center_at(problem, MEAN, scale * F)
+    start = center_at(problem, MEAN, Dense(scale * F))
     center, _, _ = pilot(problem, start, np.random.default_rng(9))
-    ratio = np.linalg.solve(F, center.factor)
+    ratio = np.linalg.solve(F, np.asarray(center.factor))
     np.testing.assert_allclose(ratio @ ratio.T, np.eye(2), atol=0.1)
 
 
 def test_one_round_of_a_pilot_goes_from_a_deviation_away_to_the_mean(problem):
     """The standard error of a coordinate is 0.008, and 0.13 of the draws' own mean."""
-    start = center_at(problem, MEAN + F @ [1.0, 0.0], F)
+    start = center_at(problem, MEAN + F @ [1.0, 0.0], POSTERIOR)
     center, _, _ = pilot(problem, start, np.random.default_rng(10), rounds=1)
     assert np.linalg.norm(np.linalg.solve(F, center.theta - MEAN)) < 0.05
+
+
+def test_gradients_that_point_further_than_the_draws_reach_move_no_center():
+    center = SimpleNamespace(theta=MEAN, factor=POSTERIOR)
+    draws = MEAN + np.random.default_rng(11).normal(size=(500, 2)) @ F.T
+    far = MEAN + F @ [20.0, 0.0]
+    theta, _ = _refine(center, draws, (draws - far) @ -HESSIAN)
+    np.testing.assert_allclose(theta, draws.mean(0), rtol=1e-12)
+
+
+def test_diagonal_scales_go_half_the_way_to_those_of_the_draws_on_a_log_scale():
+    """Up to a factor 0.3 or 3 between them, of which the root is taken."""
+    center = SimpleNamespace(theta=np.zeros(4), factor=Diagonal(np.array([1.0, 1.0, 2.0, 5.0])))
+    draws = np.random.default_rng(12).normal(size=(300, 4)) * [1.0, 100.0, 4.0, 0.1] + 7.0
+    theta, factor = _refine(center, draws, np.zeros_like(draws))
+    sd = draws.std(0)
+    expected = np.sqrt([sd[0], 3.0, 2.0 * sd[2], 0.3 * 5.0**2])
+    np.testing.assert_allclose(theta, draws.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(factor.spread(), expected, rtol=1e-12)
+
+
+def test_a_pilot_narrows_diagonal_scales_that_are_too_wide(problem):
+    """From 2.5 deviations to √2.5; that of some 300 independent draws has an error of 4 %."""
+    sd = POSTERIOR.spread()
+    start = center_at(problem, MEAN, Diagonal(2.5 * sd))
+    center, _, _ = pilot(problem, start, np.random.default_rng(13), rounds=1)
+    np.testing.assert_allclose(center.factor.spread() / sd, np.sqrt(2.5), rtol=0.2)
+
+
+def test_a_pilot_that_diverges_whatever_the_step_says_so():
+    """Chains begin where eᶿ is no finite number: the preconditioner is a million times too wide."""
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(pm.Normal("rate", 0, 10)), observed=np.array([1, 0, 2, 0]))
+    problem = Problem(model, batch_size=2)
+    start = replace(center_at(problem, np.zeros(1)), factor=Diagonal(np.array([1e6])))
+    with pytest.raises(Divergence, match="diverged at every step size tried"):
+        pilot(problem, start, np.random.default_rng(3), noise=np.ones(1))
 
 
 # What is chosen
@@ -183,8 +216,9 @@ def test_the_noise_share_is_a_quarter_of_the_step_times_the_worst_noise():
 
 def test_the_factor_is_turned_so_that_the_noise_is_uncorrelated_in_its_coordinates():
     tuning = choose(NOISE, DENSE, 0.03)
-    np.testing.assert_allclose(tuning.factor @ tuning.factor.T, DENSE @ DENSE.T, rtol=1e-12)
-    turn = np.linalg.solve(DENSE, tuning.factor)
+    given, turned = np.asarray(DENSE), np.asarray(tuning.factor)
+    np.testing.assert_allclose(turned @ turned.T, given @ given.T, rtol=1e-12)
+    turn = np.linalg.solve(given, turned)
     noise = turn.T @ NOISE @ turn
     np.testing.assert_allclose(noise, np.diag(np.linalg.eigvalsh(NOISE)), atol=1e-12)
     added = tuning.step_size / 4 / (1 - tuning.step_size / 4) * np.diag(noise)
@@ -193,7 +227,7 @@ def test_the_factor_is_turned_so_that_the_noise_is_uncorrelated_in_its_coordinat
 
 def test_chains_move_in_the_coordinates_that_the_noise_was_measured_in():
     """A correlation of 0.5 in the given ones is taken out, ± 0.04: 0.2 is five standard errors."""
-    model, given = regression(), np.linalg.inv(HESSIAN)
+    model, given = declared(), np.linalg.inv(HESSIAN)
     step = sg.SGLD(model=model, subsampling="iid", preconditioner=given, progressbar=False)
     method, tuning = step.plan.method, step.plan.tuning
     assert method.factor is tuning.factor and method.kept is tuning.kept
@@ -207,22 +241,6 @@ def test_chains_move_in_the_coordinates_that_the_noise_was_measured_in():
 @pytest.mark.parametrize("h", [0.04, 0.3])
 def test_a_thermostat_leaves_of_equal_noise_only_its_own_error(v, h):
     assert linearised(BADODAB, h, 1.0).variances()[0] == pytest.approx(1)
-    error, kept = _predict(np.full(3, v), np.ones(3), h, Motion(BADODAB, 1.0))
+    error, kept = _predict(np.full(3, v), Diagonal(np.ones(3)), h, Motion(BADODAB, 1.0))
     assert error == pytest.approx(np.sqrt(1 + _THERMOSTAT_ERROR * h**2 * v * max(1, v)) - 1)
     np.testing.assert_array_equal(kept, 1)
-
-
-@pytest.mark.parametrize("share", [0.5, 1.7])
-def test_the_batch_is_resized_to_the_share_of_the_noise(share):
-    """It goes with 1/n with replacement, and with 1/n − 1/N without."""
-    for subsampling, all_rows in (("iid", 0.0), ("block", 1e-4), ("without", 1e-4)):
-        sizes = []
-        resize(
-            SimpleNamespace(
-                layout=SimpleNamespace(subsampling=subsampling),
-                rows=[SimpleNamespace(n_rows=10_000, batch_size=100)],
-                resize=sizes.extend,
-            ),
-            share,
-        )
-        assert sizes == [int(1 / (share * (0.01 - all_rows) + all_rows))]

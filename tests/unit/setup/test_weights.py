@@ -9,32 +9,31 @@ import pymc_sgcv as sg
 from pymc_sgcv.kernel.chain import Chain, Method
 from pymc_sgcv.kernel.dynamics import EULER
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE
+from pymc_sgcv.kernel.preconditioners import Dense
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.weights import prefer
+from tests.models import regression
 
 N = 400
 _rng = np.random.default_rng(9)
 X = _rng.normal(size=(N, 2)) * _rng.lognormal(0, 1.5, size=(N, 1))  # heavy tails
 Y = _rng.normal(size=N)
 CENTER = np.array([0.1, -0.2])
-FACTOR = np.array([[0.3, 0.0], [0.1, 0.2]])
+F = np.array([[0.3, 0.0], [0.1, 0.2]])
+FACTOR = Dense(F)
 
 
 @pytest.fixture(scope="module")
 def problem():
-    with pm.Model() as model:
-        x, y = pm.Minibatch(X, Y, batch_size=10)
-        beta = pm.Normal("beta", 0, 1, shape=2)
-        pm.Normal("y", x @ beta, 1.0, observed=y, total_size=N)
-    return Problem(model)
+    return Problem(regression(X, Y, batch_size=10))
 
 
 def rms(plain):
     """By hand: ℓᵢ′(θ) = xᵢ(yᵢ − xᵢθ), at the points that the same generator draws."""
-    points = CENTER + np.random.default_rng(1).standard_normal((6, 2)) @ FACTOR.T
+    points = CENTER + np.random.default_rng(1).standard_normal((6, 2)) @ F.T
     g = X[:, None] * (Y[:, None] - X @ points.T)[..., None]
     g = g if plain else g - (X * (Y - X @ CENTER)[:, None])[:, None]
-    return np.sqrt(((g @ FACTOR) ** 2).sum((1, 2)))
+    return np.sqrt(((g @ F) ** 2).sum((1, 2)))
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -48,10 +47,10 @@ def test_the_weights_are_the_root_mean_squares_in_the_metric_of_the_precondition
 def noise(problem):
     """Total variance of the control variate a factor's worth away from the center."""
     constant = problem.likelihood_gradient(CENTER[None])[0]
-    method = Method(CONTROL_VARIATE, EULER, np.ones(2), center=CENTER, constant=constant)
-    thetas = CENTER + np.random.default_rng(2).standard_normal((2000, 2)) @ FACTOR.T
+    method = Method(CONTROL_VARIATE, EULER, FACTOR, center=CENTER, constant=constant)
+    thetas = CENTER + np.random.default_rng(2).standard_normal((2000, 2)) @ F.T
     pairs = Chain(problem, method).pair_differences(thetas, np.random.default_rng(3))
-    return 0.5 * np.mean((pairs @ FACTOR) ** 2)
+    return 0.5 * np.mean((pairs @ F) ** 2)
 
 
 def test_they_cut_the_noise_of_heavy_tailed_rows_many_times(problem):
@@ -65,10 +64,7 @@ def test_they_are_taken_where_noise_would_shorten_the_step_and_not_elsewhere():
     heavy = X[_rng.integers(0, N, 20_000)] * _rng.lognormal(0, 1.0, size=(20_000, 1))
     for x, expected in ((heavy, True), (_rng.normal(size=(20_000, 2)), False)):
         y = x @ CENTER + _rng.normal(size=len(x))
-        with pm.Model():
-            xb, yb = pm.Minibatch(x, y, batch_size=10 if expected else 500)
-            beta = pm.Normal("beta", 0, 1, shape=2)
-            pm.Normal("y", xb @ beta, 1.0, observed=yb, total_size=len(y))
+        with regression(x, y, batch_size=10 if expected else 500):
             assert sg.SGLDCV(progressbar=False).plan.layout.weighted == expected
             uniform = sg.SGLDCV(weights="uniform", progressbar=False)
         assert not uniform.plan.layout.weighted

@@ -3,7 +3,6 @@
 
 import tracemalloc
 
-import llvmlite.binding as llvm
 import numpy as np
 import pymc as pm
 import pytest
@@ -31,9 +30,3 @@ def test_building_a_step_holds_one_copy_of_the_data(arguments, plain):
     data = sum(array.nbytes for array in step.problem.target.plates[0].arrays())
     assert data < held < 1.1 * data
     assert peak < 1.2 * data
-
-
-@pytest.mark.parametrize("kind", [llvm.ModulePassManager, llvm.FunctionPassManager])
-def test_llvm_frees_its_passes(kind):
-    """An object of llvmlite's is freed by `_dispose`, and that of their base class does nothing."""
-    assert kind._dispose is not llvm.ffi.ObjectRef._dispose
