@@ -115,6 +115,10 @@ class Preconditioner(ABC):
         """Standard deviations of the Gaussian with covariance FFᵀ."""
 
     @abstractmethod
+    def scaled(self, factors: np.ndarray) -> Preconditioner:
+        """F with each parameter's standard deviation times a factor."""
+
+    @abstractmethod
     def form(self) -> Form:
         """What compiled code takes."""
 
@@ -185,6 +189,10 @@ class Dense(Preconditioner):
     def spread(self) -> np.ndarray:
         """The norms of the rows of F."""
         return np.sqrt((self.matrix**2).sum(1))
+
+    def scaled(self, factors: np.ndarray) -> Preconditioner:
+        """Rows times factors."""
+        return Dense(factors[:, None] * self.matrix)
 
     def form(self) -> Form:
         """The matrix."""
@@ -278,6 +286,10 @@ class Diagonal(_Coordinatewise):
         """The scales."""
         return self.scales
 
+    def scaled(self, factors: np.ndarray) -> Preconditioner:
+        """Scales times factors."""
+        return Diagonal(factors * self.scales)
+
     def form(self) -> Form:
         """The scales."""
         return Form(DIAGONAL, np.empty((0, 0)), np.ascontiguousarray(self.scales), np.empty(0))
@@ -330,6 +342,10 @@ class LowRank(_Coordinatewise):
     def spread(self) -> np.ndarray:
         """S √(1 + Σ V² ((1 + a)² − 1))."""
         return self.scales * np.sqrt(1 + self.directions**2 @ (self.lengths**2 - 1))
+
+    def scaled(self, factors: np.ndarray) -> Preconditioner:
+        """S times factors."""
+        return LowRank(factors * self.scales, self.directions, self.lengths)
 
     def form(self) -> Form:
         """S, Vᵀ and a."""

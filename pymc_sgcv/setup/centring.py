@@ -12,6 +12,8 @@ from pymc_sgcv.setup.probes import colours, curvatures
 
 _WIDTH = 0.5
 """Half the width of a difference, in prior standard deviations."""
+_DRAWS, _SMALL = 200, 0.02
+"""τ is small at this quantile of so many draws."""
 
 
 def information_shares(
@@ -39,6 +41,32 @@ def information_shares(
         data = np.nan_to_num(np.maximum(information[p.start : p.stop], 0.0)) * tau[own] ** 2
         shares[own] = data / (1 + data)
     return shares
+
+
+def best_degree(
+    problem: Problem,
+    coordinates: Coordinates,
+    position: np.ndarray,
+    draws: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """The data's share at φ = `position`, or where τ is small among `draws` if it is less there.
+
+    An effect that is centred too far meets a funnel where τ is small; one that is centred too
+    little meets a mild one where τ is large.
+    """
+    change = coordinates.change
+    assert change is not None
+    degree = information_shares(problem, coordinates, position, rng)
+    some = draws[np.linspace(0, len(draws) - 1, min(_DRAWS, len(draws))).astype(int)]
+    log_scales = np.stack([change.log_scales(theta) for theta in coordinates.place(some)])
+    for block in change.geometry.blocks:
+        own = slice(block.start, block.stop)
+        order = np.argsort(log_scales[:, own].mean(1))
+        low = some[order[int(_SMALL * len(order))]]
+        there = information_shares(problem, coordinates, low, rng)[own]
+        degree[own] = np.minimum(degree[own], there)
+    return degree
 
 
 def scale_parameters(coordinates: Coordinates, size: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from pymc_sgcv.kernel.chain import Chain, Divergence
 from pymc_sgcv.kernel.preconditioners import Dense, Preconditioner
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_at
-from pymc_sgcv.setup.centring import information_shares
+from pymc_sgcv.setup.centring import best_degree, scale_parameters
 from pymc_sgcv.setup.curvature import largest_curvature
 from pymc_sgcv.setup.directions import low_rank_factor
 from pymc_sgcv.setup.noise import (
@@ -35,8 +36,15 @@ _POINTS = 2
 """Draws over which the curvature of many parameters is averaged."""
 _TRUST = 0.3
 """How far, as a prior standard deviation, the precision may be from its first estimate."""
-_ROUNDS, _MORE_ROUNDS = 2, 6
-"""The latter where the first center is no mode: with group effects, whose scales a search holds."""
+_ROUNDS, _MORE_ROUNDS = 2, 4
+"""The latter where covariances are not regressed."""
+_APPROACHES, _APPROACH = 10, 400
+"""Short runs, and their iterations, until the scales of group effects have come to rest."""
+_MOST_UNKNOWN = 0.5
+"""Standard deviation of a scale's logarithm that such a run believes in at most."""
+_AT_REST = 1.5
+"""Whitened, neither a run's mean is further from its center, nor its mean gradient from zero: five
+standard errors of some ten effective draws."""
 _DEGREE_CHANGE = 0.05
 _NOISE = 1.0
 """Gradient noise, in the worst direction, up to which a pilot of many parameters goes well."""
@@ -56,8 +64,11 @@ def pilot(
     the center, if it is known. Before each round group effects are centred as far as is best at the
     present center.
     """
-    for _ in range(_ROUNDS if center.degree is None and center.factor.complete else _MORE_ROUNDS):
-        centred = _centred_anew(problem, center, rng)
+    draws = center.position[None]
+    if center.degree is not None:
+        center, draws = _approach(problem, center, rng)
+    for _ in range(_ROUNDS if center.factor.complete else _MORE_ROUNDS):
+        centred = _centred_anew(problem, center, draws, rng, center.degree)
         draws, gradients = _run(problem, centred, noise if centred is center else None, rng)
         noise = None
         refined = _refined(problem, centred, draws, gradients, rng)
@@ -69,6 +80,35 @@ def pilot(
     return center, draws, gradients
 
 
+def _approach(
+    problem: Problem, center: Center, rng: np.random.Generator
+) -> tuple[Center, np.ndarray]:
+    """From where a search has left the scales of group effects to where the posterior is.
+
+    A sampler cannot run into the collapse τ → 0 of a joint density: there is no room. Centring and
+    curvature are found anew where each short run ends.
+    """
+    draws = center.position[None]
+    for _ in range(_APPROACHES):
+        center = _cautious(problem, _centred_anew(problem, center, draws, rng))
+        draws, gradients = (x[len(x) // 2 :] for x in _run(problem, center, None, rng, _APPROACH))
+        position = draws.mean(0)
+        moved = center.factor.solve(position - center.position)
+        pulled = center.factor.apply_transposed(gradients.mean(0))
+        theta = problem.coordinates(center.degree).place(position)
+        center = center_at(problem, theta, None, center.degree)
+        if np.abs(moved).max() < _AT_REST and np.abs(pulled).max() < _AT_REST:
+            break
+    return _cautious(problem, center), draws
+
+
+def _cautious(problem: Problem, center: Center) -> Center:
+    """The same, with short steps for the scales of effects, however little is known of them."""
+    held = scale_parameters(problem.coordinates(center.degree), problem.size)
+    most = np.where(held, _MOST_UNKNOWN / center.factor.spread(), 1.0)
+    return replace(center, factor=center.factor.scaled(np.minimum(most, 1.0)))
+
+
 def _alike(old: Center, new: Center) -> bool:
     """Whether center and covariance have hardly changed, so that another round tells no more."""
     change = np.log(old.factor.ratios(new.factor))
@@ -78,12 +118,18 @@ def _alike(old: Center, new: Center) -> bool:
     return bool(np.sqrt(np.mean(change**2)) < 0.1 and np.sqrt(np.mean(moved**2)) < 0.2)
 
 
-def _centred_anew(problem: Problem, center: Center, rng: np.random.Generator) -> Center:
-    """The same point, with group effects centred as far as the data tell of them there."""
+def _centred_anew(
+    problem: Problem,
+    center: Center,
+    draws: np.ndarray,
+    rng: np.random.Generator,
+    most: np.ndarray | float | None = 1.0,
+) -> Center:
+    """The same point, with group effects centred as far as the data tell of them, or to `most`."""
     if center.degree is None:
         return center
     before = problem.coordinates(center.degree)
-    degree = information_shares(problem, before, center.position, rng)
+    degree = np.minimum(best_degree(problem, before, center.position, draws, rng), most)
     if np.abs(degree - center.degree).max() < _DEGREE_CHANGE:
         return center
     factor = None
@@ -94,7 +140,11 @@ def _centred_anew(problem: Problem, center: Center, rng: np.random.Generator) ->
 
 
 def _run(
-    problem: Problem, center: Center, noise: np.ndarray | None, rng: np.random.Generator
+    problem: Problem,
+    center: Center,
+    noise: np.ndarray | None,
+    rng: np.random.Generator,
+    iterations: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """A chain around the center, with steps short enough for its gradient noise."""
     d, method = problem.size, control_variate(center)
@@ -108,11 +158,12 @@ def _run(
         if problem.chooses_batch and largest > _NOISE:
             resize(problem, _NOISE / largest)
             largest = _NOISE
+    n = iterations or n
     h = min(_STEP, 0.8 / largest, 1 / stretch(problem, center, center.factor, rng))
     for _ in range(6):
         draws, gradients = np.empty((n, d)), np.empty((n, d))
         chain = Chain(problem, method)
-        chain.start(starts[0], rng)
+        chain.start(starts[0] if center.degree is None else center.position, rng)
         try:
             chain.run(np.full(n, h), 1, draws, gradients)
         except Divergence:
