@@ -265,6 +265,11 @@ class Diagonal(Preconditioner):
         return np.array(self.scales, dtype=dtype)
 
 
+def from_array(factor: np.ndarray) -> Preconditioner:
+    """F as a matrix, or as the vector of its diagonal."""
+    return Diagonal(factor) if factor.ndim == 1 else Dense(factor)
+
+
 def from_covariance(matrix: np.ndarray) -> Preconditioner | None:
     """F of a covariance matrix or a vector of variances; None if it is neither."""
     if not np.isfinite(matrix).all():

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
 from pymc_sgcv.errors import warn
-from pymc_sgcv.kernel.preconditioners import Preconditioner
+from pymc_sgcv.kernel.preconditioners import Preconditioner, from_array
 from pymc_sgcv.model.start import initial_point
 from pymc_sgcv.model.target import Target
 from pymc_sgcv.rows.problem import Problem
@@ -56,6 +56,10 @@ class Center:
     distance: float
     passes: float
     converged: bool
+
+    def __post_init__(self) -> None:
+        if isinstance(self.factor, np.ndarray):  # as users write it
+            object.__setattr__(self, "factor", from_array(self.factor))
 
 
 def find_center(
