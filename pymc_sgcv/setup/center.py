@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
 from pymc_sgcv.errors import warn
-from pymc_sgcv.kernel.preconditioners import Preconditioner
+from pymc_sgcv.kernel.preconditioners import Preconditioner, from_array
 from pymc_sgcv.model.start import initial_point
 from pymc_sgcv.model.target import Target
 from pymc_sgcv.rows.problem import Problem
@@ -60,6 +60,10 @@ class Center:
     converged: bool
     position: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
     degree: np.ndarray | None = field(repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.factor, np.ndarray):  # as users write it
+            object.__setattr__(self, "factor", from_array(self.factor))
 
 
 def find_center(
