@@ -213,8 +213,18 @@ class Chain:
         pair_differences(self.estimator, self.frame, positions, seeded(rng), out)
         return out
 
-    def run(self, steps: np.ndarray, thin: int, draws: np.ndarray, gradients: np.ndarray) -> None:
-        """Run ``len(draws) * thin`` iterations with step sizes `steps` and record them."""
+    def run(
+        self,
+        steps: np.ndarray,
+        thin: int,
+        draws: np.ndarray,
+        gradients: np.ndarray,
+        own: bool = False,
+    ) -> None:
+        """Run ``len(draws) * thin`` iterations with step sizes `steps` and record them.
+
+        In θ, or in the coordinates that the chain moves in as its `own`.
+        """
         done = run(
             self.estimator,
             self.frame,
@@ -225,6 +235,7 @@ class Chain:
             self.random,
             draws,
             gradients,
+            own,
         )
         self.iteration += done
         if done < len(steps):

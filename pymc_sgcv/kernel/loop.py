@@ -12,9 +12,10 @@ from pymc_sgcv.kernel.frame import is_apart, place, pull, put_gradient, recenter
 
 
 @compiled
-def run(estimator, frame, dynamics, steps, first, thin, rng, draws, gradients):
+def run(estimator, frame, dynamics, steps, first, thin, rng, draws, gradients, own):
     """Run ``len(draws) * thin`` iterations and record every thin-th θ with the gradient there.
 
+    If `own`, the chain's own coordinates φ are recorded in place of θ, and ∇_φ in place of ∇_θ.
     `first` is the number of iterations before these. Returns the number of iterations that went
     well: fewer than asked for if a gradient or θ was not finite, in which case the chain stands at
     the offending point.
@@ -35,9 +36,9 @@ def run(estimator, frame, dynamics, steps, first, thin, rng, draws, gradients):
             if apart:
                 pull(frame, estimator, gradient)
             if t == thin - 1:
-                put(theta, draws[r])
-                put(gradient, gradients[r])
-                if apart:
+                put(position if own else theta, draws[r])
+                put(slope, gradients[r])
+                if apart and not own:
                     put_gradient(frame, theta, gradients[r])
             move(dynamics, position, slope, steps[k], first + k, rng)
             if apart:

@@ -366,6 +366,8 @@ class LowRank(_Coordinatewise):
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
         return np.array(self.apply(np.eye(self.size)).T, dtype=dtype)
+
+
 def from_array(factor: np.ndarray) -> Preconditioner:
     """F as a matrix, or as the vector of its diagonal."""
     return Diagonal(factor) if factor.ndim == 1 else Dense(factor)

@@ -21,11 +21,18 @@ from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_at, center_near, given_center
 from pymc_sgcv.setup.modes import highest_center
 from pymc_sgcv.setup.noise import around, control_variate, gradient_noise
-from pymc_sgcv.setup.pilot import pilot, stretch
+from pymc_sgcv.setup.pilot import even_part, pilot, stretch
 from pymc_sgcv.setup.plan import Plan, Settings
 from pymc_sgcv.setup.search import DENSE_LIMIT, refuse_infinite_gradient
 from pymc_sgcv.setup.tuner import Tuner
-from pymc_sgcv.setup.tuning import LONGEST_STEP, Tuning, auto_thin, longest_step, nonlinearity
+from pymc_sgcv.setup.tuning import (
+    LONGEST_STEP,
+    Tuning,
+    auto_thin,
+    bending,
+    longest_step,
+    nonlinearity,
+)
 from pymc_sgcv.setup.weights import PREFERENTIAL, can_look_at_rows, prefer
 
 _log = logging.getLogger("pymc.sgcv")
@@ -106,7 +113,10 @@ def _decide(
     if automatic:
         assert center is not None
         noise = gradient_noise(problem, control_variate(center), draws, center.factor, rng)
-        longest = longest_step(nonlinearity(center.factor, draws, gradients, noise))
+        if center.factor.complete:
+            longest = longest_step(nonlinearity(center.factor, draws, gradients, noise))
+        else:
+            longest = longest_step(bending(center.factor, even_part(problem, center, draws)))
         if problem.target.others:  # whose values move the curvature: leave room for that
             longest = min(longest, _BESIDE_OTHERS)
         longest /= stretch(problem, center, factor, rng)

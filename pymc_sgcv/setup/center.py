@@ -171,12 +171,18 @@ def center_at(
     theta: np.ndarray,
     factor: Preconditioner | None = None,
     degree: np.ndarray | None = None,
+    scales: np.ndarray | None = None,
 ) -> Center:
-    """The Center at a given point: full gradient and curvature there, no search."""
+    """The Center at a given point: full gradient and curvature there, no search.
+
+    `scales` are a guess of the standard deviations, where there is no `factor`.
+    """
     with one_blas_thread():
         rng = np.random.default_rng(0)
         search = Search(problem, theta, rng, lambda *_: None, given=True, degree=degree)
         search.factor = factor
+        if scales is not None:
+            search.scales = scales
         return _finish(search)
 
 

@@ -32,6 +32,8 @@ _FEWER_ITERATIONS = 1000
 """Where only coordinates and a few directions are refined."""
 _STEP = 0.2
 _CURVATURE_ROWS = 50_000
+_EVEN = 24
+"""Pairs of points at which the score is compared with a line."""
 _POINTS = 2
 """Draws over which the curvature of many parameters is averaged."""
 _TRUST = 0.3
@@ -42,8 +44,8 @@ _APPROACHES, _APPROACH = 10, 400
 """Short runs, and their iterations, until the scales of group effects have come to rest."""
 _MOST_UNKNOWN = 0.5
 """Standard deviation of a scale's logarithm that such a run believes in at most."""
-_AT_REST = 1.5
-"""Whitened, neither a run's mean is further from its center, nor its mean gradient from zero: five
+_STILL = 1.5
+"""Standard deviations that a mean may move, or a Newton step with the mean gradient go: five
 standard errors of some ten effective draws."""
 _DEGREE_CHANGE = 0.05
 _NOISE = 1.0
@@ -88,23 +90,30 @@ def _approach(
     A sampler cannot run into the collapse τ → 0 of a joint density: there is no room. Centring and
     curvature are found anew where each short run ends.
     """
-    draws = center.position[None]
-    for _ in range(_APPROACHES):
-        center = _cautious(problem, _centred_anew(problem, center, draws, rng))
-        draws, gradients = (x[len(x) // 2 :] for x in _run(problem, center, None, rng, _APPROACH))
-        position = draws.mean(0)
-        moved = center.factor.solve(position - center.position)
-        pulled = center.factor.apply_transposed(gradients.mean(0))
-        theta = problem.coordinates(center.degree).place(position)
-        center = center_at(problem, theta, None, center.degree)
-        if np.abs(moved).max() < _AT_REST and np.abs(pulled).max() < _AT_REST:
-            break
-    return _cautious(problem, center), draws
-
-
-def _cautious(problem: Problem, center: Center) -> Center:
-    """The same, with short steps for the scales of effects, however little is known of them."""
     held = scale_parameters(problem.coordinates(center.degree), problem.size)
+    for _ in range(_APPROACHES):
+        center = _cautious(center, held)
+        draws, gradients = (x[len(x) // 2 :] for x in _run(problem, center, None, rng, _APPROACH))
+        position, F = draws.mean(0), center.factor
+        spread = F.spread()
+        moved = (position - center.position) / spread
+        pulled = F.apply(F.apply_transposed(gradients.mean(0))) / spread
+        coordinates = problem.coordinates(center.degree)
+        degree = best_degree(problem, coordinates, position, draws, rng)
+        center = center_at(problem, coordinates.place(position), None, degree, spread)
+        draws = problem.coordinates(degree).find(coordinates.place(draws[:: len(draws) // 20]))
+        if _at_rest(moved, held) and _at_rest(pulled, held):
+            break
+    return _cautious(center, held), draws
+
+
+def _at_rest(moved: np.ndarray, held: np.ndarray) -> bool:
+    """Whether scales of effects have moved little, and the rest as little as ten draws tell."""
+    return bool(np.abs(moved[held]).max() < _STILL and np.sqrt(np.mean(moved**2)) < _STILL / 2)
+
+
+def _cautious(center: Center, held: np.ndarray) -> Center:
+    """The same, with short steps for the scales of effects, however little is known of them."""
     most = np.where(held, _MOST_UNKNOWN / center.factor.spread(), 1.0)
     return replace(center, factor=center.factor.scaled(np.minimum(most, 1.0)))
 
@@ -136,7 +145,7 @@ def _centred_anew(
     if isinstance(center.factor, Dense):
         after = problem.coordinates(degree)
         factor = Dense(before.jacobian(after, center.position) @ center.factor.matrix)
-    return center_at(problem, center.theta, factor, degree)
+    return center_at(problem, center.theta, factor, degree, center.factor.spread())
 
 
 def _run(
@@ -165,12 +174,11 @@ def _run(
         chain = Chain(problem, method)
         chain.start(starts[0] if center.degree is None else center.position, rng)
         try:
-            chain.run(np.full(n, h), 1, draws, gradients)
+            chain.run(np.full(n, h), 1, draws, gradients, own=True)
         except Divergence:
             h /= 4
             continue
-        positions = chain.coordinates.find(draws[n // 5 :])
-        return positions, chain.coordinates.pull(positions, gradients[n // 5 :])
+        return draws[n // 5 :], gradients[n // 5 :]
     raise Divergence(
         "The pilot run diverged at every step size tried: the posterior is too far from "
         "log-concave around its mode, or improper. Check the priors, or use NUTS on this model."
@@ -188,6 +196,14 @@ def stretch(
     if factor is center.factor:
         return 1.0
     return float(center.factor.ratios(factor).max() ** 2)
+
+
+def even_part(problem: Problem, center: Center, draws: np.ndarray) -> np.ndarray:
+    """½ (g(φ̂ + δ) + g(φ̂ − δ)) over all rows, for some of the draws φ̂ + δ."""
+    some = draws[np.linspace(0, len(draws) - 1, min(_EVEN, len(draws))).astype(int)]
+    points = np.concatenate([some, 2 * center.position - some])
+    g = _gradient(problem, center.degree, 1.0, points)
+    return 0.5 * (g[: len(some)] + g[len(some) :])
 
 
 def _gradient(

@@ -19,6 +19,8 @@ from pymc_sgcv.kernel.stationary import Linear, Trajectories, iterations_per_dra
 from pymc_sgcv.setup.noise import pairs, unexplained
 
 LONGEST_STEP = 1.0
+SHORT_STEP = 0.05
+"""However curved the posterior is."""
 SHORTEST_STEP = 1e-4
 """Of the longest one."""
 _NONLINEAR = 0.02
@@ -100,9 +102,21 @@ def nonlinearity(
     return float(np.max(rest - noise - error))
 
 
+def bending(factor: Preconditioner, even: np.ndarray) -> float:
+    """The same for many parameters, from the part of the score that is even about the center.
+
+    For displacements ±δ of the posterior, ½ (g(+δ) + g(−δ)) is constant on a Gaussian, whatever is
+    correlated with what, and has no noise if g is taken over all rows. `even` are these, (n, d); of
+    the worst coordinate it is the variance, which of many chance makes too large.
+    """
+    white = factor.apply_transposed(even)
+    variance = white.var(0, ddof=1)
+    return float(variance.max() / (1 + np.sqrt(2 * np.log(len(variance)) * 2 / len(even))))
+
+
 def longest_step(curved: float) -> float:
     """The step that the posterior's shape allows: 1 if it is nearly Gaussian, else shorter."""
-    return float(np.clip(np.sqrt(_NONLINEAR / max(curved, 1e-9)), 0.2, LONGEST_STEP))
+    return float(np.clip(np.sqrt(_NONLINEAR / max(curved, 1e-9)), SHORT_STEP, LONGEST_STEP))
 
 
 def choose(
