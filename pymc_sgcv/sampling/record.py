@@ -95,6 +95,11 @@ class Record:
         if self.moments and first + len(draws) > self.parts[""].start:
             self.moments[chain].add(draws[max(0, self.parts[""].start - first) :])
 
+    def forget(self, chain: int) -> None:
+        """Let a chain begin anew."""
+        if self.moments:
+            self.moments[chain] = Moments(self.target.size)
+
     def groups(self, length: int, chains: Sequence[int]) -> dict[str, xr.Dataset]:
         """The groups of the container, of the first `length` draws of these chains."""
         groups: dict[str, xr.Dataset] = {}

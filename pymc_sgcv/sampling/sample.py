@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -26,7 +27,8 @@ from rich.progress import (
 
 from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
-from pymc_sgcv.kernel.chain import Chain
+from pymc_sgcv.errors import warn
+from pymc_sgcv.kernel.chain import Chain, Divergence
 from pymc_sgcv.kernel.schedules import step_sizes
 from pymc_sgcv.results import containers
 from pymc_sgcv.results.containers import Container
@@ -39,6 +41,7 @@ from pymc_sgcv.steps.methods import SGLDCV
 _log = logging.getLogger("pymc.sgcv")
 _BLOCK_SECONDS = 0.1
 """How long compiled code runs before it looks up: progress and Ctrl-C wait no longer."""
+_MOST_SHORTENED = 1 / 32
 
 
 def sample(
@@ -143,6 +146,7 @@ def sample(
     _run_all(step, runs, min(cores, chains), progressbar)
     seconds = time.perf_counter() - began
     runs = _with_draws(runs, tune)
+    _warn_if_shortened(runs, step.plan.step_size)
     idata = _package(step, runs, record, tune, seconds)
     if compute_convergence_checks:
         warn_about(idata)
@@ -216,8 +220,22 @@ class _Run:
         self.step, self.number, self.rng, self.point = step, number, rng, point
         self.record, self.total, self.done = record, total, 0
         self.chain: Chain = step.make_chain()
+        self.shortened, self.trouble = 1.0, ""
 
     def work(self, stop: threading.Event) -> None:
+        """Run to the end; from the start again with half the step if one chosen by us diverges."""
+        again = copy.deepcopy(self.rng)
+        while True:
+            try:
+                return self._work(stop)
+            except Divergence as trouble:
+                if not self.step.settings.automatic or self.shortened <= _MOST_SHORTENED:
+                    raise
+                self.shortened, self.trouble = self.shortened / 2, str(trouble).split(":")[0]
+            self.rng, self.done = copy.deepcopy(again), 0
+            self.record.forget(self.number)
+
+    def _work(self, stop: threading.Event) -> None:
         """Run to the end, in blocks short enough to notice `stop` and to fit into memory."""
         self.step.begin(self.chain, self.point, self.rng)
         block, thin, d = 1, self.step.plan.thin, self.step.problem.size
@@ -227,6 +245,7 @@ class _Run:
             if n > len(draws):
                 draws, gradients = np.empty((n, d)), np.empty((n, d))
             steps = step_sizes(self.step.plan.step_size, self.chain.iteration, n * thin)
+            steps *= self.shortened
             began = time.perf_counter()
             self.chain.run(steps, thin, draws[:n], gradients[:n])
             taken = time.perf_counter() - began
@@ -299,6 +318,17 @@ def _with_draws(runs: list[_Run], tune: int) -> list[_Run]:
     if len(found) < len(runs):
         _log.warning("%d of %d chains had no draws yet.", len(runs) - len(found), len(runs))
     return found
+
+
+def _warn_if_shortened(runs: list[_Run], step_size: float | Callable) -> None:
+    troubled = [run for run in runs if run.trouble]
+    if troubled and not callable(step_size):
+        shortest = min(run.shortened for run in troubled) * step_size
+        warn(
+            f"{len(troubled)} of {len(runs)} chains diverged ({troubled[0].trouble}) and were run "
+            f"again with steps as short as {shortest:.2g}. Tails that need such steps may still be "
+            "missing: take a larger batch_size and a smaller step_size, and compare."
+        )
 
 
 def _package(
