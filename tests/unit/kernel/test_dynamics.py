@@ -198,6 +198,22 @@ def test_infinite_friction_makes_sghmc_leimkuhler_matthews(full):
     np.testing.assert_allclose(run(stiff, STEPS)[0], run(lm, STEPS)[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("xi", [0.0, 1e-12, -1e-12, 0.5, -0.5])
+def test_a_thermostat_at_zero_or_below_still_adds_its_noise(full, xi):
+    """dr = −ξ r dt + √(2γ) dB over ε has variance 2γ ∫ exp(−2ξs) ds, that is 2γε for ξ = 0."""
+    h, gamma, r = 0.04, 0.7, np.array([1.0, -1.0])  # r·r/d = 1: ξ stays for the first half step
+    chain = started(full, "badodab", start=MODE, friction=gamma)
+    chain.dynamics.momentum[:], chain.dynamics.thermostat[:] = r, xi
+    state, e = chain.random.copy(), np.sqrt(h)
+    run(chain, np.array([h]))
+    below(state, N)
+    zeta = np.array([normal(state), normal(state)])
+    variance = 2 * gamma * (-np.expm1(-2 * xi * e) / (2 * xi) if xi else e)
+    moved = np.exp(-xi * e) * r + np.sqrt(variance) * zeta
+    np.testing.assert_allclose(chain.dynamics.momentum, moved, rtol=1e-10)
+    np.testing.assert_allclose(chain.theta, MODE + e / 2 * F @ (r + moved), rtol=1e-10)
+
+
 @pytest.mark.parametrize("thin", [1, 3])
 def test_a_recorded_gradient_is_that_of_the_recorded_draw(full, thin):
     draws, gradients = run(started(full, "lm"), STEPS, thin)

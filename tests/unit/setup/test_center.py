@@ -6,9 +6,10 @@ import pymc as pm
 import pytest
 from pytensor.compile.mode import Mode
 
+from pymc_sgcv.kernel.preconditioners import Dense, Diagonal
 from pymc_sgcv.model.target import read_model
 from pymc_sgcv.rows.problem import Problem
-from pymc_sgcv.setup.center import center_at, center_near, find_center, unconstrained
+from pymc_sgcv.setup.center import Center, center_at, center_near, find_center, unconstrained
 from pymc_sgcv.steps.methods import SGLDCV
 from tests.models import build, regression
 
@@ -125,6 +126,25 @@ def test_a_given_center_takes_the_gradient_of_the_present_data():
     expected = X.T @ (new - X @ center.theta) / SIGMA**2
     np.testing.assert_allclose(step.plan.method.constant, expected, rtol=1e-8)
     assert np.abs(center.likelihood_gradient - expected).max() > 1
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"), [(F, Dense), (np.diag(F), Diagonal)], ids=["matrix", "vector"]
+)
+def test_a_center_written_with_an_array_as_its_factor_holds_that_preconditioner(given, kind):
+    theta = MODE + 0.3 * F @ np.array([0.6, -0.8])
+    gradient = -HESSIAN @ (theta - MODE)
+    likelihood = gradient + theta / TAU**2
+    center = Center({"beta": theta}, theta, gradient, likelihood, given, 0.3, 1.0, True)
+    fixed = {"step_size": 1e-4, "preconditioner": None}
+    taken = SGLDCV(center=center, model=declared(), progressbar=False, **fixed).plan.center
+    for factor in (center.factor, taken.factor):
+        assert type(factor) is kind
+        np.testing.assert_array_equal(factor, given)
+    decrement = np.linalg.norm(gradient @ given if kind is Dense else gradient * given)
+    np.testing.assert_allclose(taken.distance, decrement, rtol=1e-10)
+    tuned = SGLDCV(center=center, model=declared(), progressbar=False).plan
+    np.testing.assert_array_equal(tuned.method.center, theta)
 
 
 # A center given by values of the variables on the model's own scale
