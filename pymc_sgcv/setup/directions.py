@@ -17,8 +17,10 @@ from scipy.linalg import eigh_tridiagonal
 
 from pymc_sgcv.kernel.preconditioners import LowRank
 
-_STEPS = 30
-"""Products with the Hessian: a fixed cost, and more than twice the directions usually found."""
+_STEPS, _MOST_STEPS = 20, 200
+"""Products with the Hessian after which it is asked whether there are enough, and in all."""
+_VERY_FAR = 0.5
+"""Directions beyond this are waited for."""
 _WIDTH = 0.5
 """Half the width of a difference, in standard deviations of a coordinate, summed over all."""
 _FAR = 0.25
@@ -54,34 +56,58 @@ def low_rank_factor(
         g = gradient(np.concatenate([points - move, points + move]))
         return scales * (g[:count] - g[count:]).mean(0) / (2 * _WIDTH)
 
-    values, vectors, residuals = lanczos(product, len(scales), rng, min(_STEPS, len(scales)))
-    far = np.abs(np.log(np.clip(np.abs(values), *_CLIP))) > _FAR
-    keep = far & (residuals < _RESIDUAL * np.maximum(np.abs(values - 1), _FAR))
-    lengths = 1 / np.sqrt(np.clip(np.abs(values[keep]), *_CLIP))
-    return LowRank(scales, vectors[:, keep], lengths)
+    values, vectors, residuals = lanczos(product, len(scales), rng, _missing)
+    lengths = _lengths(values)
+    keep = (np.abs(np.log(lengths)) > _FAR / 2) & _believed(values, residuals)
+    return LowRank(scales, vectors[:, keep], lengths[keep])
+
+
+def _lengths(values: np.ndarray) -> np.ndarray:
+    """λ^−½, within bounds, of the modulus of eigenvalues."""
+    return 1 / np.sqrt(np.clip(np.abs(values), *_CLIP))
+
+
+def _believed(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    return residuals < _RESIDUAL * np.maximum(np.abs(values - 1), _FAR)
+
+
+def _missing(values: np.ndarray, residuals: np.ndarray) -> bool:
+    """Whether there are odd directions that are not known well enough yet."""
+    odd = np.abs(np.log(_lengths(values))) > _VERY_FAR / 2
+    return bool((odd & ~_believed(values, residuals)).any())
 
 
 def lanczos(
-    product: Callable[[np.ndarray], np.ndarray], d: int, rng: np.random.Generator, steps: int
+    product: Callable[[np.ndarray], np.ndarray],
+    d: int,
+    rng: np.random.Generator,
+    missing: Callable[[np.ndarray, np.ndarray], bool],
+    most: int = _MOST_STEPS,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ritz values and vectors of a symmetric matrix after so many products, and their residuals.
+    """Ritz values and vectors of a symmetric matrix given its products, and their residuals.
 
-    The basis is orthogonalised in full. ARPACK would go on until its tolerance is met, which the
-    rounding of differences may not allow.
+    Goes on while `missing` says so of values and residuals, to `most` products. The basis is
+    orthogonalised in full. ARPACK would go on until its tolerance is met, which the rounding of
+    differences may not allow.
     """
-    basis, a, b = np.zeros((steps, d)), np.zeros(steps), np.zeros(steps)
+    basis: list[np.ndarray] = []
+    a: list[float] = []
+    b: list[float] = []
     v = rng.standard_normal(d)
     v /= np.linalg.norm(v)
-    for k in range(steps):
-        basis[k] = v
+    while True:
+        basis.append(v)
         w = product(v)
-        a[k] = v @ w
+        a.append(float(v @ w))
+        known = np.stack(basis)
         for _ in range(2):
-            w = w - basis[: k + 1].T @ (basis[: k + 1] @ w)
-        b[k] = np.linalg.norm(w)
-        if not np.isfinite(b[k]) or b[k] < 1e-8 * np.abs(a[: k + 1]).max():
-            steps = k + 1
-            break
-        v = w / b[k]
-    values, vectors = eigh_tridiagonal(a[:steps], b[: steps - 1])
-    return values, basis[:steps].T @ vectors, np.abs(b[steps - 1] * vectors[-1])
+            w = w - (known @ w) @ known
+        b.append(float(np.linalg.norm(w)))
+        count = len(basis)
+        ended = count == min(d, most) or not b[-1] > 1e-8 * np.abs(a).max()
+        if ended or count % _STEPS == 0:
+            values, vectors = eigh_tridiagonal(a, b[:-1])
+            residuals = np.abs(b[-1] * vectors[-1])
+            if ended or not missing(values, residuals):
+                return values, known.T @ vectors, residuals
+        v = w / b[-1]
