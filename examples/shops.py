@@ -3,6 +3,8 @@
 
     python examples/shops.py                                   # 60,000 visits to 600 shops
     python examples/shops.py --rows 1000000 --shops 10000      # the same at scale
+
+The figure goes to docs/figures/shops.png, or where --figure says.
 """
 
 from __future__ import annotations
