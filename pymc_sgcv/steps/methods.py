@@ -39,8 +39,13 @@ class SGLD(Standard, StochasticGradientStep):
     integrator
         ``"lm"`` (Leimkuhler–Matthews, the default) or ``"euler"`` (the paper).
     preconditioner
-        ``"auto"``, ``"dense"``, ``"diagonal"``, None, or an array: a covariance matrix or a vector
-        of variances of the unconstrained parameters.
+        ``"auto"`` (dense up to 400 parameters, above that low rank + diagonal), ``"dense"``,
+        ``"lowrank"``, ``"diagonal"``, None, or an array: a covariance matrix or a vector of
+        variances of the unconstrained parameters.
+    reparametrize
+        Whether group effects, declared centred or not, are moved in partially centred coordinates.
+        Draws and gradients are those of the declared variables all the same. Not done with None or
+        an array as preconditioner.
     weights
         How often rows are drawn: ``"uniform"``; ``"preferential"``, in proportion to how much a
         row's gradient varies; or an array of any positive scale, in a dict by observed variable if
@@ -84,7 +89,7 @@ class SGLDCV(ControlVariate, StochasticGradientStep):
         left out at the initial point. Found automatically if None.
     vars, step_size, batch_size, subsampling, integrator, preconditioner, weights, thin, target_bias
         As for `SGLD`.
-    model, rng, compile_kwargs, progressbar
+    reparametrize, model, rng, compile_kwargs, progressbar
         As for `SGLD`.
 
     Examples
@@ -113,7 +118,7 @@ class SVRG(MovingCenter, StochasticGradientStep):
         ``preconditioner`` given, they start at the initial point.
     vars, step_size, batch_size, subsampling, integrator, preconditioner, weights, thin, target_bias
         As for `SGLD`.
-    model, rng, compile_kwargs, progressbar
+    reparametrize, model, rng, compile_kwargs, progressbar
         As for `SGLD`.
 
     Examples
@@ -149,7 +154,7 @@ class SAGA(Table, StochasticGradientStep):
         ``preconditioner`` given and no center, both are the chain's initial point.
     vars, step_size, batch_size, integrator, preconditioner, thin, target_bias
         As for `SGLD`.
-    model, rng, compile_kwargs, progressbar
+    reparametrize, model, rng, compile_kwargs, progressbar
         As for `SGLD`.
 
     Examples
@@ -183,7 +188,7 @@ class SGHMC(Standard, Hamiltonian, StochasticGradientStep):
         al.).
     vars, batch_size, subsampling, preconditioner, weights, thin, target_bias
         As for `SGLD`.
-    model, rng, compile_kwargs, progressbar
+    reparametrize, model, rng, compile_kwargs, progressbar
         As for `SGLD`.
 
     Examples
@@ -206,7 +211,7 @@ class SGHMCCV(ControlVariate, Hamiltonian, StochasticGradientStep):
         As for `SGHMC`.
     vars, step_size, batch_size, subsampling, preconditioner, weights, thin, target_bias
         As for `SGLD`.
-    model, rng, compile_kwargs, progressbar
+    reparametrize, model, rng, compile_kwargs, progressbar
         As for `SGLD`.
 
     Examples
@@ -235,7 +240,7 @@ class SGNHT(Standard, Thermostat, StochasticGradientStep):
         ``"badodab"`` (Leimkuhler & Shang 2016, the default) or ``"euler"`` (Ding et al.).
     vars, step_size, batch_size, subsampling, preconditioner, weights, thin, target_bias
         As for `SGLD`; h is the square of the time step.
-    model, rng, compile_kwargs, progressbar
+    reparametrize, model, rng, compile_kwargs, progressbar
         As for `SGLD`.
 
     Examples
@@ -258,7 +263,7 @@ class SGNHTCV(ControlVariate, Thermostat, StochasticGradientStep):
         As for `SGNHT`.
     vars, step_size, batch_size, subsampling, preconditioner, weights, thin, target_bias
         As for `SGLD`.
-    model, rng, compile_kwargs, progressbar
+    reparametrize, model, rng, compile_kwargs, progressbar
         As for `SGLD`.
 
     Examples
