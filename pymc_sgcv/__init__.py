@@ -13,7 +13,8 @@ from pymc_sgcv.results.ksd import ksd
 from pymc_sgcv.results.plots import plot_gradient_noise, plot_zv
 from pymc_sgcv.results.zv import zv, zv_summary
 from pymc_sgcv.sampling.sample import sample
-from pymc_sgcv.setup.center import Center, find_center
+from pymc_sgcv.setup.center import Center
+from pymc_sgcv.setup.find import find_center
 from pymc_sgcv.steps.methods import SAGA, SGHMC, SGHMCCV, SGLD, SGLDCV, SGNHT, SGNHTCV, SVRG
 
 if TYPE_CHECKING:  # see `_ON_DEMAND`

@@ -93,7 +93,7 @@ def check(name: str, value: float, limit: float, where: str) -> Check:
         "value": value,
         "limit": limit,
         "where": where or "a parameter",
-        "percent": 100 * abs(value),
+        "percent": min(100 * abs(value), 999.0),
         "limit_percent": 100 * limit,
         "more": math.ceil(limit / max(value, 1.0)),
         "is_are": "is" if where else "are on average",

@@ -160,14 +160,17 @@ def _resolve_center(
 ) -> Center:
     """The user's center with a gradient of this problem's data, or a new one."""
     if center is None:
-        found = center_near(problem, _start(problem), rng, progressbar=settings.progressbar)
+        dense = False if settings.preconditioner == "lowrank" else None
+        found = center_near(
+            problem, _start(problem), rng, progressbar=settings.progressbar, dense=dense
+        )
         return highest_center(problem, found, rng)
     return _UserCenter(**vars(given_center(problem, center)))
 
 
 def _warn_if_far(center: Center) -> None:
     """A center that we found ourselves has been warned about already."""
-    if isinstance(center, _UserCenter) and not center.converged:
+    if isinstance(center, _UserCenter) and not center.converged and center.degree is None:
         warn(
             f"The given center is {center.distance:.3g} posterior standard deviations (Newton "
             f"decrement, {len(center.theta)} parameters) from the mode: gradients will be noisy, "
@@ -216,7 +219,7 @@ def _factor(
     if settings.preconditioner == "dense" and not factor.complete:
         raise ValueError(
             f'preconditioner="dense" is limited to {DENSE_LIMIT} parameters; this model has '
-            f'{problem.size}. Use "diagonal", or give the matrix.'
+            f'{problem.size}. Use "lowrank", or give the matrix.'
         )
     return Diagonal(factor.spread()) if settings.preconditioner == "diagonal" else factor
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import pymc as pm
 from numpy.typing import ArrayLike
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
 from pymc_sgcv.errors import warn
 from pymc_sgcv.kernel.preconditioners import Preconditioner, from_array
@@ -66,70 +63,6 @@ class Center:
             object.__setattr__(self, "factor", from_array(self.factor))
 
 
-def find_center(
-    model: pm.Model | None = None,
-    *,
-    method: str = "adam",
-    batch_size: int | None = None,
-    step_size: float | None = None,
-    passes: float = 3.0,
-    polish: bool = True,
-    start: Mapping[str, ArrayLike] | None = None,
-    random_seed: Seed = None,
-    progressbar: bool = True,
-    compile_kwargs: dict | None = None,
-) -> Center:
-    """Find a centering point near the posterior mode of a minibatched model.
-
-    Minibatch ascent with decreasing steps and averaged iterates, until the gradient can no longer
-    be told from its noise; then Newton steps with full gradients and a curvature from gradient
-    differences, until θ̂ is within a fraction of a posterior standard deviation of the mode.
-
-    Parameters
-    ----------
-    model
-        The PyMC model; taken from the context if None.
-    method
-        ``"adam"``, or ``"sgd"`` with polynomially decreasing steps as in the paper.
-    batch_size
-        Rows per minibatch; default: what ``pm.Minibatch`` was given.
-    step_size
-        First step of the ascent, in units of each coordinate's scale.
-    passes
-        How often the minibatches may go through the data; small data are read more often, since
-        there are at least 1,000 steps.
-    polish
-        Whether to take Newton steps on full gradients afterwards.
-    start
-        Values by variable name to start from, on the model's own scale.
-    random_seed, progressbar, compile_kwargs
-        As in ``pm.sample``.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm, pymc_sgcv as sg
-    >>> x = np.linspace(-1, 1, 200)
-    >>> with pm.Model() as model:
-    ...     slope = pm.Normal("slope", 0, 1)
-    ...     y = pm.Normal("y", slope * x, 0.5, observed=2 * x)
-    >>> center = sg.find_center(model, random_seed=1, progressbar=False)
-    >>> print(center.point["slope"].round(1), center.converged)
-    2.0 True
-    >>> with model:  # doctest: +SKIP
-    ...     idata = pm.sample(step=sg.SGLDCV(center=center))
-    """
-    if method not in OPTIMIZERS:
-        raise ValueError(f"method must be one of {tuple(OPTIMIZERS)}, not {method!r}.")
-    _check_positive(step_size=1.0 if step_size is None else step_size, passes=passes)
-    check_mapping("start", start, "values by variable name")
-    rng = given_generator("random_seed", random_seed)
-    problem = Problem(given_model(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
-    theta = unconstrained(problem.target, start or {}, "start")
-    return center_near(
-        problem, theta, rng, method, step_size, passes, polish=polish, progressbar=progressbar
-    )
-
-
 def center_near(
     problem: Problem,
     theta: np.ndarray,
@@ -142,6 +75,7 @@ def center_near(
     progressbar: bool = False,
     factor: Preconditioner | None = None,
     degree: np.ndarray | None = None,
+    dense: bool | None = None,
     warns: bool = True,
 ) -> Center:
     """`find_center` for a problem that is already compiled, from the flat point `theta`.
@@ -149,7 +83,7 @@ def center_near(
     A `factor` from elsewhere, for the same `degree`, spares the curvature where it is not polished.
     """
     with one_blas_thread(), _progress(progressbar) as report:
-        search = Search(problem, theta, rng, report, degree=degree)
+        search = Search(problem, theta, rng, report, degree=degree, dense=dense)
         search.factor = factor
         if passes > 0:
             search.ascend(OPTIMIZERS[method], step_size, passes)
@@ -172,6 +106,7 @@ def center_at(
     factor: Preconditioner | None = None,
     degree: np.ndarray | None = None,
     scales: np.ndarray | None = None,
+    dense: bool | None = None,
 ) -> Center:
     """The Center at a given point: full gradient and curvature there, no search.
 
@@ -179,7 +114,7 @@ def center_at(
     """
     with one_blas_thread():
         rng = np.random.default_rng(0)
-        search = Search(problem, theta, rng, lambda *_: None, given=True, degree=degree)
+        search = Search(problem, theta, rng, lambda *_: None, True, degree, dense)
         search.factor = factor
         if scales is not None:
             search.scales = scales
@@ -209,13 +144,6 @@ def given_center(problem: Problem, center: Center | Mapping[str, ArrayLike]) -> 
     if not np.allclose(theta, center.theta, rtol=1e-6, atol=1e-6):  # of other transforms
         return center_at(problem, theta)
     return center_at(problem, center.theta, center.factor, center.degree)
-
-
-def _check_positive(**numbers: Any) -> None:
-    for name, value in numbers.items():
-        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not number or not np.isfinite(value) or value <= 0:
-            raise ValueError(f"{name} must be a positive number, not {value!r}.")
 
 
 def unconstrained(

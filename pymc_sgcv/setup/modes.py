@@ -82,7 +82,8 @@ def _search(
         line = between(problem, center, rough, some)
         if not (line.depth > _VALLEY or line.height > _VALLEY):
             return None
-        return center_near(problem, rough.theta, rng, passes=0.0, degree=center.degree, warns=False)
+        kind = {"degree": center.degree, "dense": center.factor.complete}
+        return center_near(problem, rough.theta, rng, passes=0.0, warns=False, **kind)
     except (ValueError, FloatingPointError, np.linalg.LinAlgError):
         return None  # a start outside the support: nothing was found there
 

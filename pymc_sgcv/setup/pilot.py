@@ -100,7 +100,8 @@ def _approach(
         pulled = F.apply(F.apply_transposed(gradients.mean(0))) / spread
         coordinates = problem.coordinates(center.degree)
         degree = best_degree(problem, coordinates, position, draws, rng)
-        center = center_at(problem, coordinates.place(position), None, degree, spread)
+        theta = coordinates.place(position)
+        center = center_at(problem, theta, None, degree, spread, F.complete)
         draws = problem.coordinates(degree).find(coordinates.place(draws[:: len(draws) // 20]))
         if _at_rest(moved, held) and _at_rest(pulled, held):
             break
@@ -145,7 +146,8 @@ def _centred_anew(
     if isinstance(center.factor, Dense):
         after = problem.coordinates(degree)
         factor = Dense(before.jacobian(after, center.position) @ center.factor.matrix)
-    return center_at(problem, center.theta, factor, degree, center.factor.spread())
+    spread, dense = center.factor.spread(), center.factor.complete
+    return center_at(problem, center.theta, factor, degree, spread, dense)
 
 
 def _run(

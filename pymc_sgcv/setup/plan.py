@@ -87,9 +87,14 @@ class Plan:
         factor = self.center.factor
         return self.center.position + factor.apply(rng.standard_normal(factor.size))
 
-    def attributes(self) -> dict[str, float]:
+    def attributes(self) -> dict[str, float | str]:
         """The chosen values, for the attributes of the result."""
-        chosen = {"thin": self.thin, "setup_seconds": self.seconds}
+        chosen: dict[str, float | str] = {"thin": self.thin, "setup_seconds": self.seconds}
+        chosen["preconditioner"] = self.method.factor.name
+        if self.method.degree is not None:
+            chosen["group_effects"] = len(self.method.degree)
+            chosen["centred_least"] = float(self.method.degree.min())
+            chosen["centred_most"] = float(self.method.degree.max())
         chosen["batch_size"] = sum(self.layout.batch_sizes)
         chosen["weighted_rows"] = int(self.layout.weighted)
         if not callable(self.step_size):
@@ -116,6 +121,10 @@ class Plan:
         parts.append(f"{self.thin} iterations per draw")
         if self.center is not None:
             parts.append(f"center {self.center.distance:.2g} sd from the mode")
+        if self.method.degree is not None:
+            least, most = self.method.degree.min(), self.method.degree.max()
+            effects = f"{len(self.method.degree)} group effects centred by {least:.2f}"
+            parts.append(effects + (f" to {most:.2f}" if most - least > 0.005 else ""))
         if self.tuning is not None:
             parts.append(f"predicted error of sds {100 * self.tuning.inflation:.1f} %")
         return ", ".join(parts) + f" (set-up {self.seconds:.1f} s)"

@@ -49,8 +49,10 @@ class Search:
         report: Callable[[str, float], None],
         given: bool = False,
         degree: np.ndarray | None = None,
+        dense: bool | None = None,
     ):
         self.problem, self.rng, self.report, self.given = problem, rng, report, given
+        self.dense = problem.size <= DENSE_LIMIT if dense is None else dense
         self.passes = 0.0
         self.factor: Preconditioner | None = None
         self.scales: np.ndarray | float = 1e-2
@@ -99,7 +101,7 @@ class Search:
         return lambda points: self._gradient_at(points, fraction)
 
     def _scales(self) -> np.ndarray:
-        if self.problem.size > DENSE_LIMIT:
+        if not self.dense:
             labels = colours(self.problem.target)
             self.scales = probed_scales(
                 self._gradient_at, self.position, labels, self.rng, self.scales
@@ -114,7 +116,7 @@ class Search:
 
         Of many parameters a minibatch sees few: steps with all rows, then.
         """
-        if self.problem.size > DENSE_LIMIT:
+        if not self.dense:
             self._climb()
             return
         self.report("minibatch steps", 0.0)
@@ -196,7 +198,7 @@ class Search:
     def covariance_factor(self) -> Preconditioner:
         """F with FFᵀ the approximate posterior covariance of φ at the present point."""
         scales = self._scales()
-        if self.problem.size > DENSE_LIMIT:
+        if not self.dense:
             return low_rank_factor(self._gradient_at, self.position[None], scales, self.rng)
         gradient = self._partial_gradient(_POINT_ROWS)
         return Dense(covariance_factor(gradient, self.position, scales))
