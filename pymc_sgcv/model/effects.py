@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pymc as pm
@@ -45,6 +46,8 @@ _VIEWS = (
 )
 _POSITIVE = scalar.Exp, scalar.Sqrt, scalar.Sqr, scalar.Abs, Softplus
 _KEEP_SIGN = scalar.Mul, scalar.TrueDiv, scalar.Add, scalar.Pow, scalar.Cast, scalar.Identity
+_Uses: TypeAlias = dict[Variable, list[Apply]]
+_Sizes: TypeAlias = Mapping[TensorVariable, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +75,7 @@ class Effect:
     columns: bool = False
 
 
-def find_effects(model: pm.Model, sizes: Mapping[TensorVariable, int]) -> list[Effect]:
+def find_effects(model: pm.Model, sizes: _Sizes) -> list[Effect]:
     """The group effects among value variables of given sizes, parents first."""
     uses, found = _uses(model), []
     for value, size in sizes.items():
@@ -87,6 +90,8 @@ def find_effects(model: pm.Model, sizes: Mapping[TensorVariable, int]) -> list[E
 def _centred(model: pm.Model, rv: Variable, value: TensorVariable) -> Effect | None:
     """Declared with a location and a scale of which the latter is random."""
     op = rv.owner.op
+    location: Variable
+    scale: Variable
     if isinstance(op, ZeroSumNormalRV):  # its transform leaves independent normals
         location, scale = pt.zeros(()), rv.owner.inputs[2]
     elif model.rvs_to_transforms.get(rv) is not None:
@@ -101,10 +106,13 @@ def _centred(model: pm.Model, rv: Variable, value: TensorVariable) -> Effect | N
         return None
     if not _random(model, scale):
         return None
+    location, scale = pt.as_tensor_variable(location), pt.as_tensor_variable(scale)
     return Effect(value, location, scale, offset=False)
 
 
-def _offset(model: pm.Model, rv: Variable, value, uses, sizes) -> Effect | None:
+def _offset(
+    model: pm.Model, rv: Variable, value: TensorVariable, uses: _Uses, sizes: _Sizes
+) -> Effect | None:
     """Declared as a standard variable that is multiplied by a random scale."""
     op = rv.owner.op
     if model.rvs_to_transforms.get(rv) is not None or not isinstance(op, RandomVariable):
@@ -115,7 +123,7 @@ def _offset(model: pm.Model, rv: Variable, value, uses, sizes) -> Effect | None:
         others = [v for v in node.inputs if v is not own]
         if len(others) != 1 or not _random(model, others[0]):
             continue
-        [other], [product] = others, node.outputs
+        other, product = pt.as_tensor_variable(others[0]), node.outputs[0]
         core = node.op.core_op if isinstance(node.op, Blockwise) else node.op
         if isinstance(core, Dot):
             if own is rv and rv.type.ndim == 2 and other.type.ndim == 2:
@@ -135,17 +143,17 @@ def _offset(model: pm.Model, rv: Variable, value, uses, sizes) -> Effect | None:
     return None
 
 
-def _uses(model: pm.Model) -> dict[Variable, list[Apply]]:
+def _uses(model: pm.Model) -> _Uses:
     """Who takes each variable of the model as an input."""
     ends = [*model.free_RVs, *model.observed_RVs, *model.potentials, *model.deterministics]
-    uses: dict[Variable, list[Apply]] = {}
+    uses: _Uses = {}
     for node in dict.fromkeys(v.owner for v in ancestors(ends) if v.owner is not None):
         for variable in dict.fromkeys(node.inputs):
             uses.setdefault(variable, []).append(node)
     return uses
 
 
-def _multiplications(rv: Variable, uses) -> Iterator[tuple[Apply, Variable]]:
+def _multiplications(rv: Variable, uses: _Uses) -> Iterator[tuple[Apply, Variable]]:
     """Products that a variable is a factor of, by itself or after views of it, and which it is."""
     waiting = [rv]
     while waiting:
@@ -159,9 +167,11 @@ def _multiplications(rv: Variable, uses) -> Iterator[tuple[Apply, Variable]]:
                 waiting.append(node.outputs[0])
 
 
-def _location(model: pm.Model, rv: Variable, product: Variable, uses, sizes) -> TensorVariable:
+def _location(
+    model: pm.Model, rv: Variable, product: Variable, uses: _Uses, sizes: _Sizes
+) -> TensorVariable:
     """What is added to the product before it is indexed, of variables smaller than the effects."""
-    location, waiting = pt.zeros(()), [product]
+    waiting = [product]
     own = model.rvs_to_values[rv]
     while waiting:
         variable = waiting.pop()
@@ -174,12 +184,12 @@ def _location(model: pm.Model, rv: Variable, product: Variable, uses, sizes) -> 
                 terms = [v for v in node.inputs if v is not variable]
                 small = [v for v in terms if _random(model, v) and _smaller(model, v, own, sizes)]
                 if small:
-                    return pt.add(location, *small)
+                    return pt.as_tensor_variable(pt.add(0.0, *small))
                 waiting.append(node.outputs[0])
-    return location
+    return pt.zeros(())
 
 
-def _smaller(model: pm.Model, variable: Variable, than: TensorVariable, sizes) -> bool:
+def _smaller(model: pm.Model, variable: Variable, than: TensorVariable, sizes: _Sizes) -> bool:
     """Whether all free variables behind `variable` are smaller than another."""
     behind = set(ancestors([variable])) & set(model.free_RVs)
     return all(sizes.get(model.rvs_to_values[rv], np.inf) < sizes[than] for rv in behind)
@@ -189,7 +199,7 @@ def _random(model: pm.Model, variable: Variable) -> bool:
     return bool(set(ancestors([variable])) & set(model.free_RVs))
 
 
-def _scalar_op(node: Apply, kind) -> bool:
+def _scalar_op(node: Apply, kind: type | tuple[type, ...]) -> bool:
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, kind)
 
 

@@ -76,13 +76,15 @@ def _search(
 ) -> Center | None:
     """Where a search from `start` ends if it is another place; polished only in that case."""
     try:
-        known = {"factor": center.factor, "degree": center.degree}
-        rough = center_near(problem, start, rng, passes=1.0, polish=False, **known)
+        factor, degree = center.factor, center.degree
+        rough = center_near(
+            problem, start, rng, passes=1.0, polish=False, factor=factor, degree=degree
+        )
         some = min(1.0, _SOME_ROWS / problem.n_rows)
         line = between(problem, center, rough, some)
         if not (line.depth > _VALLEY or line.height > _VALLEY):
             return None
-        return center_near(problem, rough.theta, rng, passes=0.0, degree=center.degree, warns=False)
+        return center_near(problem, rough.theta, rng, passes=0.0, degree=degree, warns=False)
     except (ValueError, FloatingPointError, np.linalg.LinAlgError):
         return None  # a start outside the support: nothing was found there
 
