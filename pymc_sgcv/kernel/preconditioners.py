@@ -201,7 +201,8 @@ class Dense(Preconditioner):
 
     def ratios(self, other: Preconditioner) -> np.ndarray:
         """By singular value decomposition."""
-        matrix = other.matrix if isinstance(other, Dense) else np.diag(np.asarray(other))
+        numbers = np.asarray(other)
+        matrix = numbers if numbers.ndim == 2 else np.diag(numbers)
         return np.linalg.svd(np.linalg.solve(self.matrix, matrix), compute_uv=False)
 
     def moments(self, white: np.ndarray, scale: float = 1.0) -> np.ndarray:
