@@ -18,6 +18,8 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.data import MinibatchOp
 from pymc.distributions.multivariate import MvNormalRV, ZeroSumNormalRV
+from pymc.distributions.transforms import Interval
+from pymc.logprob.transforms import LogTransform
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -30,6 +32,9 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_sgcv.model.graph import name_of
+from pymc_sgcv.model.start import PYTHON, initial_point
 
 _LOCATION_SCALE = {
     "normal": (0, 1),
@@ -45,7 +50,7 @@ _VIEWS = (
     *([subtensor.AdvancedSubtensor1] if hasattr(subtensor, "AdvancedSubtensor1") else []),
 )
 _POSITIVE = scalar.Exp, scalar.Sqrt, scalar.Sqr, scalar.Abs, Softplus
-_KEEP_SIGN = scalar.Mul, scalar.TrueDiv, scalar.Add, scalar.Pow, scalar.Cast, scalar.Identity
+_KEEP_SIGN = scalar.Mul, scalar.TrueDiv, scalar.Add, scalar.Cast, scalar.Identity
 _Uses: TypeAlias = dict[Variable, list[Apply]]
 _Sizes: TypeAlias = Mapping[TensorVariable, int]
 
@@ -129,6 +134,8 @@ def _offset(
             if own is rv and rv.type.ndim == 2 and other.type.ndim == 2:
                 columns = node.inputs[1] is own
                 mixing = other if columns else other.T
+                if not _is_triangular(model, mixing):
+                    continue
                 scale = pt.sqrt((mixing**2).sum(axis=1))
                 scale = scale[:, None] if columns else scale
                 location = _location(model, rv, product, uses, sizes)
@@ -209,7 +216,12 @@ def _positive(model: pm.Model, variable: Variable) -> bool:
         return bool(np.all(np.asarray(variable.data) > 0))
     if variable in model.free_RVs:
         transform = model.rvs_to_transforms.get(variable)
-        return transform is not None and getattr(transform, "name", "") in ("log", "interval")
+        if isinstance(transform, Interval):
+            lower, _ = transform.args_fn(*variable.owner.inputs)
+            lower = lower.data if isinstance(lower, Constant) else lower
+            known = lower is not None and not isinstance(lower, Variable)
+            return known and bool(np.all(np.asarray(lower) >= 0))
+        return isinstance(transform, LogTransform)
     node = variable.owner
     if node is None:
         return False
@@ -217,9 +229,27 @@ def _positive(model: pm.Model, variable: Variable) -> bool:
         return True
     if _scalar_op(node, _KEEP_SIGN):
         return all(_positive(model, v) for v in node.inputs)
-    if isinstance(node.op, _VIEWS):
+    if isinstance(node.op, _VIEWS) or _scalar_op(node, scalar.Pow):
         return _positive(model, node.inputs[0])
     return False
+
+
+def _is_triangular(model: pm.Model, mixing: TensorVariable) -> bool:
+    """Whether a matrix is a Cholesky factor, or its transpose, wherever the parameters are.
+
+    Seen at a random point: what else is multiplied with effects, such as the other factor of a
+    matrix factorisation, has no inverse or one that is not always there.
+    """
+    rng, point = np.random.default_rng(0), initial_point(model)
+    for value in model.continuous_value_vars:
+        start = point[name_of(value)]
+        point[name_of(value)] = np.asarray(start + rng.normal(size=start.shape), value.dtype)
+    [graph] = model.replace_rvs_by_values([mixing])
+    values = list(model.value_vars)
+    L = model.compile_fn(graph, inputs=values, mode=PYTHON, on_unused_input="ignore")(point)
+    if L.shape[0] != L.shape[1] or not (np.diag(L) > 0).all():
+        return False
+    return bool((np.tril(L) == L).all() or (np.triu(L) == L).all())
 
 
 def _sees_rows(effect: Effect) -> bool:
