@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sampler's coordinates are a change of variables, with the density that belongs to it.
 
-One model with group effects of all forms: centred and not, nested, with a scale for each, correlated
-either way, summing to zero. Derivatives are compared with five-point differences.
+One model with group effects of all forms: centred and not, nested, with a scale for each,
+correlated either way, summing to zero. Derivatives are compared with five-point differences.
 """
 
 import numpy as np
