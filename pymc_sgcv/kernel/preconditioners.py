@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.linalg import eigh, lu_factor, lu_solve
 
 from pymc_sgcv.engine.native import compiled
@@ -154,7 +155,7 @@ class Preconditioner(ABC):
         """
 
     @abstractmethod
-    def __array__(self, dtype=None, copy=None) -> np.ndarray: ...
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray: ...
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.size} parameters)"
@@ -200,7 +201,8 @@ class Dense(Preconditioner):
 
     def ratios(self, other: Preconditioner) -> np.ndarray:
         """By singular value decomposition."""
-        matrix = other.matrix if isinstance(other, Dense) else np.diag(np.asarray(other))
+        numbers = np.asarray(other)
+        matrix = numbers if numbers.ndim == 2 else np.diag(numbers)
         return np.linalg.svd(np.linalg.solve(self.matrix, matrix), compute_uv=False)
 
     def moments(self, white: np.ndarray, scale: float = 1.0) -> np.ndarray:
@@ -228,11 +230,11 @@ class Dense(Preconditioner):
         """Σⱼ Fᵢⱼ² shareⱼ / Σⱼ Fᵢⱼ²."""
         return (self.matrix**2 @ share) / (self.matrix**2).sum(1)
 
-    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.matrix, dtype=dtype)
 
 
-class _Coordinatewise(Preconditioner):
+class Coordinatewise(Preconditioner):
     """What is known of second moments is known coordinate by coordinate."""
 
     complete = False
@@ -264,7 +266,7 @@ class _Coordinatewise(Preconditioner):
         return moments, self
 
 
-class Diagonal(_Coordinatewise):
+class Diagonal(Coordinatewise):
     """A diagonal F, given by its diagonal: standard deviations."""
 
     name = "diagonal"
@@ -302,11 +304,11 @@ class Diagonal(_Coordinatewise):
         """A parameter is a coordinate."""
         return share
 
-    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.scales, dtype=dtype)
 
 
-class LowRank(_Coordinatewise):
+class LowRank(Coordinatewise):
     """F = S (I + V diag(a) Vᵀ): a diagonal, and a few directions that are longer or shorter.
 
     Parameters
@@ -364,7 +366,7 @@ class LowRank(_Coordinatewise):
         total = share + 2 * share * (V**2 @ a) + squares
         return total / (1 + V**2 @ (self.lengths**2 - 1))
 
-    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.apply(np.eye(self.size)).T, dtype=dtype)
 
 

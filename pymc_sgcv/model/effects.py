@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.data import MinibatchOp
 from pymc.distributions.multivariate import MvNormalRV, ZeroSumNormalRV
+from pymc.distributions.transforms import Interval
+from pymc.logprob.transforms import LogTransform
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -29,6 +32,9 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_sgcv.model.graph import name_of
+from pymc_sgcv.model.start import PYTHON, initial_point
 
 _LOCATION_SCALE = {
     "normal": (0, 1),
@@ -44,7 +50,9 @@ _VIEWS = (
     *([subtensor.AdvancedSubtensor1] if hasattr(subtensor, "AdvancedSubtensor1") else []),
 )
 _POSITIVE = scalar.Exp, scalar.Sqrt, scalar.Sqr, scalar.Abs, Softplus
-_KEEP_SIGN = scalar.Mul, scalar.TrueDiv, scalar.Add, scalar.Pow, scalar.Cast, scalar.Identity
+_KEEP_SIGN = scalar.Mul, scalar.TrueDiv, scalar.Add, scalar.Cast, scalar.Identity
+_Uses: TypeAlias = dict[Variable, list[Apply]]
+_Sizes: TypeAlias = Mapping[TensorVariable, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +80,7 @@ class Effect:
     columns: bool = False
 
 
-def find_effects(model: pm.Model, sizes: Mapping[TensorVariable, int]) -> list[Effect]:
+def find_effects(model: pm.Model, sizes: _Sizes) -> list[Effect]:
     """The group effects among value variables of given sizes, parents first."""
     uses, found = _uses(model), []
     for value, size in sizes.items():
@@ -87,6 +95,8 @@ def find_effects(model: pm.Model, sizes: Mapping[TensorVariable, int]) -> list[E
 def _centred(model: pm.Model, rv: Variable, value: TensorVariable) -> Effect | None:
     """Declared with a location and a scale of which the latter is random."""
     op = rv.owner.op
+    location: Variable
+    scale: Variable
     if isinstance(op, ZeroSumNormalRV):  # its transform leaves independent normals
         location, scale = pt.zeros(()), rv.owner.inputs[2]
     elif model.rvs_to_transforms.get(rv) is not None:
@@ -101,10 +111,13 @@ def _centred(model: pm.Model, rv: Variable, value: TensorVariable) -> Effect | N
         return None
     if not _random(model, scale):
         return None
+    location, scale = pt.as_tensor_variable(location), pt.as_tensor_variable(scale)
     return Effect(value, location, scale, offset=False)
 
 
-def _offset(model: pm.Model, rv: Variable, value, uses, sizes) -> Effect | None:
+def _offset(
+    model: pm.Model, rv: Variable, value: TensorVariable, uses: _Uses, sizes: _Sizes
+) -> Effect | None:
     """Declared as a standard variable that is multiplied by a random scale."""
     op = rv.owner.op
     if model.rvs_to_transforms.get(rv) is not None or not isinstance(op, RandomVariable):
@@ -115,12 +128,14 @@ def _offset(model: pm.Model, rv: Variable, value, uses, sizes) -> Effect | None:
         others = [v for v in node.inputs if v is not own]
         if len(others) != 1 or not _random(model, others[0]):
             continue
-        [other], [product] = others, node.outputs
+        other, product = pt.as_tensor_variable(others[0]), node.outputs[0]
         core = node.op.core_op if isinstance(node.op, Blockwise) else node.op
         if isinstance(core, Dot):
             if own is rv and rv.type.ndim == 2 and other.type.ndim == 2:
                 columns = node.inputs[1] is own
                 mixing = other if columns else other.T
+                if not _is_triangular(model, mixing):
+                    continue
                 scale = pt.sqrt((mixing**2).sum(axis=1))
                 scale = scale[:, None] if columns else scale
                 location = _location(model, rv, product, uses, sizes)
@@ -135,17 +150,17 @@ def _offset(model: pm.Model, rv: Variable, value, uses, sizes) -> Effect | None:
     return None
 
 
-def _uses(model: pm.Model) -> dict[Variable, list[Apply]]:
+def _uses(model: pm.Model) -> _Uses:
     """Who takes each variable of the model as an input."""
     ends = [*model.free_RVs, *model.observed_RVs, *model.potentials, *model.deterministics]
-    uses: dict[Variable, list[Apply]] = {}
+    uses: _Uses = {}
     for node in dict.fromkeys(v.owner for v in ancestors(ends) if v.owner is not None):
         for variable in dict.fromkeys(node.inputs):
             uses.setdefault(variable, []).append(node)
     return uses
 
 
-def _multiplications(rv: Variable, uses) -> Iterator[tuple[Apply, Variable]]:
+def _multiplications(rv: Variable, uses: _Uses) -> Iterator[tuple[Apply, Variable]]:
     """Products that a variable is a factor of, by itself or after views of it, and which it is."""
     waiting = [rv]
     while waiting:
@@ -159,9 +174,11 @@ def _multiplications(rv: Variable, uses) -> Iterator[tuple[Apply, Variable]]:
                 waiting.append(node.outputs[0])
 
 
-def _location(model: pm.Model, rv: Variable, product: Variable, uses, sizes) -> TensorVariable:
+def _location(
+    model: pm.Model, rv: Variable, product: Variable, uses: _Uses, sizes: _Sizes
+) -> TensorVariable:
     """What is added to the product before it is indexed, of variables smaller than the effects."""
-    location, waiting = pt.zeros(()), [product]
+    waiting = [product]
     own = model.rvs_to_values[rv]
     while waiting:
         variable = waiting.pop()
@@ -174,12 +191,12 @@ def _location(model: pm.Model, rv: Variable, product: Variable, uses, sizes) -> 
                 terms = [v for v in node.inputs if v is not variable]
                 small = [v for v in terms if _random(model, v) and _smaller(model, v, own, sizes)]
                 if small:
-                    return pt.add(location, *small)
+                    return pt.as_tensor_variable(pt.add(0.0, *small))
                 waiting.append(node.outputs[0])
-    return location
+    return pt.zeros(())
 
 
-def _smaller(model: pm.Model, variable: Variable, than: TensorVariable, sizes) -> bool:
+def _smaller(model: pm.Model, variable: Variable, than: TensorVariable, sizes: _Sizes) -> bool:
     """Whether all free variables behind `variable` are smaller than another."""
     behind = set(ancestors([variable])) & set(model.free_RVs)
     return all(sizes.get(model.rvs_to_values[rv], np.inf) < sizes[than] for rv in behind)
@@ -189,7 +206,7 @@ def _random(model: pm.Model, variable: Variable) -> bool:
     return bool(set(ancestors([variable])) & set(model.free_RVs))
 
 
-def _scalar_op(node: Apply, kind) -> bool:
+def _scalar_op(node: Apply, kind: type | tuple[type, ...]) -> bool:
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, kind)
 
 
@@ -199,7 +216,12 @@ def _positive(model: pm.Model, variable: Variable) -> bool:
         return bool(np.all(np.asarray(variable.data) > 0))
     if variable in model.free_RVs:
         transform = model.rvs_to_transforms.get(variable)
-        return transform is not None and getattr(transform, "name", "") in ("log", "interval")
+        if isinstance(transform, Interval):
+            lower, _ = transform.args_fn(*variable.owner.inputs)
+            lower = lower.data if isinstance(lower, Constant) else lower
+            known = lower is not None and not isinstance(lower, Variable)
+            return known and bool(np.all(np.asarray(lower) >= 0))
+        return isinstance(transform, LogTransform)
     node = variable.owner
     if node is None:
         return False
@@ -207,9 +229,27 @@ def _positive(model: pm.Model, variable: Variable) -> bool:
         return True
     if _scalar_op(node, _KEEP_SIGN):
         return all(_positive(model, v) for v in node.inputs)
-    if isinstance(node.op, _VIEWS):
+    if isinstance(node.op, _VIEWS) or _scalar_op(node, scalar.Pow):
         return _positive(model, node.inputs[0])
     return False
+
+
+def _is_triangular(model: pm.Model, mixing: TensorVariable) -> bool:
+    """Whether a matrix is a Cholesky factor, or its transpose, wherever the parameters are.
+
+    Seen at a random point: what else is multiplied with effects, such as the other factor of a
+    matrix factorisation, has no inverse or one that is not always there.
+    """
+    rng, point = np.random.default_rng(0), initial_point(model)
+    for value in model.continuous_value_vars:
+        start = point[name_of(value)]
+        point[name_of(value)] = np.asarray(start + rng.normal(size=start.shape), value.dtype)
+    [graph] = model.replace_rvs_by_values([mixing])
+    values = list(model.value_vars)
+    L = model.compile_fn(graph, inputs=values, mode=PYTHON, on_unused_input="ignore")(point)
+    if L.shape[0] != L.shape[1] or not (np.diag(L) > 0).all():
+        return False
+    return bool((np.tril(L) == L).all() or (np.triu(L) == L).all())
 
 
 def _sees_rows(effect: Effect) -> bool:

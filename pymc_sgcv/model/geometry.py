@@ -25,6 +25,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.model.effects import Effect, find_effects
+from pymc_sgcv.model.graph import name_of
 from pymc_sgcv.model.target import Parameter, Target
 
 DEGREE = "degree"
@@ -55,8 +56,8 @@ class Geometry:
         θ as functions of φ and φ as functions of θ, by value variable, where they are not the same.
     log_volume
         log |∂θ/∂φ|.
-    location, log_scale
-        μ and log τ of each block as functions of θ, shaped like the value variable.
+    location, log_scale, mixing
+        μ, log τ and L of each block as functions of θ; μ and log τ shaped like the value variable.
     """
 
     blocks: tuple[Block, ...]
@@ -77,13 +78,13 @@ class Geometry:
 def find_geometry(target: Target) -> Geometry | None:
     """Coordinates for the group effects of a model; None if it has none."""
     by_name = {p.name: p for p in target.parameters}
-    sizes = {v: by_name[v.name].stop - by_name[v.name].start for v in target.values}
+    sizes = {v: by_name[name_of(v)].stop - by_name[name_of(v)].start for v in target.values}
     effects = find_effects(target.model, sizes)
     if not effects or target.others:
         return None
     degree, blocks, first = pt.vector(DEGREE), [], 0
     for effect in effects:
-        parameter = by_name[effect.value.name]
+        parameter = by_name[name_of(effect.value)]
         last = first + parameter.stop - parameter.start
         blocks.append(Block(effect, parameter, first, last))
         first = last
@@ -122,7 +123,13 @@ def _replaced(graphs: tuple, theta: dict) -> tuple:
     return tuple(present) if len(present) == 3 else (*present, None)
 
 
-def _partially_centred(effect: Effect, degree, location, log_scale, mixing) -> tuple:
+def _partially_centred(
+    effect: Effect,
+    degree: TensorVariable,
+    location: TensorVariable,
+    log_scale: TensorVariable,
+    mixing: TensorVariable | None,
+) -> tuple[TensorVariable, TensorVariable]:
     """The value variable as a function of w, and the logarithm of the volume's change."""
     w = effect.value - degree * location
     if not effect.offset:  # u
@@ -137,7 +144,13 @@ def _partially_centred(effect: Effect, degree, location, log_scale, mixing) -> t
     return z, ((1 - degree) * log_scale).sum() + volume
 
 
-def _moved(effect: Effect, degree, location, log_scale, mixing):
+def _moved(
+    effect: Effect,
+    degree: TensorVariable,
+    location: TensorVariable,
+    log_scale: TensorVariable,
+    mixing: TensorVariable | None,
+) -> TensorVariable:
     """W as a function of θ: the inverse of the above."""
     value = effect.value
     if not effect.offset:

@@ -16,6 +16,7 @@ import pytensor
 from pymc_sgcv.engine.compile import Gradient, compile_geometry
 from pymc_sgcv.engine.native import call_at
 from pymc_sgcv.model.geometry import DEGREE, Geometry
+from pymc_sgcv.model.graph import name_of
 from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import Target
 
@@ -57,7 +58,7 @@ class Reparametrization:
 
     def _values(self, theta: np.ndarray) -> list[np.ndarray]:
         values = self.target.unflatten(np.asarray(theta, dtype=float))
-        return [np.asarray(values[v.name], dtype=v.dtype) for v in self.target.values]
+        return [np.asarray(values[name_of(v)], dtype=v.dtype) for v in self.target.values]
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,10 @@ class Coordinates:
     @cached_property
     def _calls(self) -> list[tuple[Gradient, list, np.ndarray]]:
         """θ(φ), its transposed Jacobian and that of φ(θ): functions, arguments, tables of these."""
-        calls = []
-        for function in self.change.functions if self.change else ():
+        calls: list[tuple[Gradient, list, np.ndarray]] = []
+        if self.change is None or self.degree is None:
+            return calls
+        for function in self.change.functions:
             values = function.fixed_values({DEGREE: self.degree})
             calls.append((function, values, function.arguments([], values)))
         return calls
@@ -119,7 +122,7 @@ class Coordinates:
 
     def find(self, theta: np.ndarray) -> np.ndarray:
         """φ of each of the points θ, (d,) or (n, d)."""
-        if self.change is None:
+        if self.change is None or self.degree is None:
             return theta
         if np.ndim(theta) > 1:
             return np.stack([self.find(one) for one in theta])

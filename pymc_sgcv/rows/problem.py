@@ -87,7 +87,9 @@ class Problem:
         self._shape = _shape(self.target)
         self.functions = compile_target(self.target, compile_kwargs)
         geometry = find_geometry(self.target) if reparametrize else None
-        self.change = geometry and Reparametrization(self.target, geometry, compile_kwargs)
+        self.change: Reparametrization | None = None
+        if geometry is not None:
+            self.change = Reparametrization(self.target, geometry, compile_kwargs)
         others = [name_of(v) for v in self.target.others]
         self.others = {name: self.target.start[name] for name in others}
         self.lay_out(first)

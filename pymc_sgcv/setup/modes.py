@@ -76,14 +76,18 @@ def _search(
 ) -> Center | None:
     """Where a search from `start` ends if it is another place; polished only in that case."""
     try:
-        known = {"factor": center.factor, "degree": center.degree}
-        rough = center_near(problem, start, rng, passes=1.0, polish=False, **known)
+        factor, degree = center.factor, center.degree
+        rough = center_near(
+            problem, start, rng, passes=1.0, polish=False, factor=factor, degree=degree
+        )
         some = min(1.0, _SOME_ROWS / problem.n_rows)
         line = between(problem, center, rough, some)
         if not (line.depth > _VALLEY or line.height > _VALLEY):
             return None
-        kind = {"degree": center.degree, "dense": center.factor.complete}
-        return center_near(problem, rough.theta, rng, passes=0.0, warns=False, **kind)
+        dense = center.factor.complete
+        return center_near(
+            problem, rough.theta, rng, passes=0.0, degree=degree, dense=dense, warns=False
+        )
     except (ValueError, FloatingPointError, np.linalg.LinAlgError):
         return None  # a start outside the support: nothing was found there
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from pymc_sgcv.kernel.chain import Chain, Divergence
-from pymc_sgcv.kernel.preconditioners import Dense, Preconditioner
+from pymc_sgcv.kernel.preconditioners import Coordinatewise, Dense, Preconditioner
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_at
 from pymc_sgcv.setup.centring import best_degree, scale_parameters
@@ -70,7 +70,7 @@ def pilot(
     if center.degree is not None:
         center, draws = _approach(problem, center, rng)
     for _ in range(_ROUNDS if center.factor.complete else _MORE_ROUNDS):
-        centred = _centred_anew(problem, center, draws, rng, center.degree)
+        centred = _centred_anew(problem, center, draws, rng)
         draws, gradients = _run(problem, centred, noise if centred is center else None, rng)
         noise = None
         refined = _refined(problem, centred, draws, gradients, rng)
@@ -133,13 +133,12 @@ def _centred_anew(
     center: Center,
     draws: np.ndarray,
     rng: np.random.Generator,
-    most: np.ndarray | float | None = 1.0,
 ) -> Center:
-    """The same point, with group effects centred as far as the data tell of them, or to `most`."""
+    """The same point, with group effects centred as far as the data tell, at most as now."""
     if center.degree is None:
         return center
     before = problem.coordinates(center.degree)
-    degree = np.minimum(best_degree(problem, before, center.position, draws, rng), most)
+    degree = np.minimum(best_degree(problem, before, center.position, draws, rng), center.degree)
     if np.abs(degree - center.degree).max() < _DEGREE_CHANGE:
         return center
     factor = None
@@ -218,7 +217,11 @@ def _gradient(
 
 
 def _refined(
-    problem: Problem, center: Center, draws: np.ndarray, gradients: np.ndarray, rng
+    problem: Problem,
+    center: Center,
+    draws: np.ndarray,
+    gradients: np.ndarray,
+    rng: np.random.Generator,
 ) -> Center:
     """A new center and factor, from the draws seen in the old factor's coordinates."""
     coordinates = problem.coordinates(center.degree)
@@ -227,7 +230,8 @@ def _refined(
     else:
         position = _mean(center.factor, draws, gradients)
         gradient = partial(_gradient, problem, center.degree, 1.0)
-        labels, scales = colours(problem.target), np.asarray(center.factor.scales)
+        assert isinstance(center.factor, Coordinatewise)
+        labels, scales = colours(problem.target), center.factor.scales
         scales = probed_scales(gradient, position, labels, rng, scales)
         some = np.linspace(0, len(draws) - 1, _POINTS + 1).astype(int)[1:]
         factor = low_rank_factor(gradient, draws[some], scales, rng)

@@ -22,8 +22,8 @@ def climb(
     gradient: Callable[[np.ndarray], np.ndarray], point: np.ndarray, scales: np.ndarray
 ) -> np.ndarray:
     """Where quasi-Newton steps uphill from `point` end; `scales` are those of coordinates."""
-    g, pairs = gradient(point), []
-    evaluations = 1
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    g, evaluations = gradient(point), 1
     while evaluations < _EVALUATIONS:
         direction = _direction(g, pairs, scales)
         slope = g @ direction

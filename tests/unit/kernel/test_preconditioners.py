@@ -11,6 +11,7 @@ import pytest
 from pymc_sgcv.kernel.preconditioners import (
     Dense,
     Diagonal,
+    LowRank,
     apply,
     apply_transposed,
     from_covariance,
@@ -19,9 +20,13 @@ from pymc_sgcv.kernel.preconditioners import (
 D = 3
 SCALES = np.array([0.2, 3.0, 10.0])
 SKEW = np.array([[0.3, 0.4, 0.0], [-0.1, 2.0, 1.0], [0.5, -0.2, 0.7]])  # no triangle, not symmetric
+DIRECTIONS = np.linalg.qr([[0.5, 1.0], [-1.0, 0.3], [0.2, 0.7]])[0]
+LENGTHS = np.array([0.1, 4.0])
+LOW_RANK = np.diag(SCALES) @ (np.eye(D) + DIRECTIONS @ np.diag(LENGTHS - 1) @ DIRECTIONS.T)
 KINDS = {
     "dense": (lambda: Dense(SKEW.copy()), SKEW),
     "diagonal": (lambda: Diagonal(SCALES.copy()), np.diag(SCALES)),
+    "low rank": (lambda: LowRank(SCALES.copy(), DIRECTIONS.copy(), LENGTHS.copy()), LOW_RANK),
 }
 KIND = pytest.mark.parametrize(("make", "F"), KINDS.values(), ids=KINDS)
 PAIRS = [(one, other) for one in KINDS for other in KINDS]
@@ -102,7 +107,14 @@ def test_compiled_products_on_the_form_are_those_of_numpy(make, F, compiled, tra
         np.testing.assert_allclose(out, (F.T if transposed else F) @ v, **TIGHT)
 
 
-@pytest.mark.parametrize("factor", [Dense(SKEW.T), Diagonal(np.repeat(SCALES, 2)[::2])], ids=repr)
+UNORDERED = [
+    Dense(SKEW.T),
+    Diagonal(np.repeat(SCALES, 2)[::2]),
+    LowRank(np.repeat(SCALES, 2)[::2], np.asfortranarray(DIRECTIONS), LENGTHS[::-1]),
+]
+
+
+@pytest.mark.parametrize("factor", UNORDERED, ids=repr)
 def test_an_array_that_is_not_in_order_in_memory_has_a_form_that_is(factor):
     out, F = np.empty(D), matrix_of(factor)
     for array in factor.form()[1:]:
@@ -122,7 +134,7 @@ def test_ratios_are_the_singular_values_of_one_factor_in_the_others_coordinates(
     (make, F), (make_other, G) = KINDS[one], KINDS[other]
     factor = make()
     if not factor.complete:
-        G = np.diag(np.sqrt(np.diag(G @ G.T)))
+        F, G = (np.diag(np.sqrt(np.diag(M @ M.T))) for M in (F, G))
     expected = np.linalg.svd(np.linalg.solve(F, G), compute_uv=False)
     np.testing.assert_allclose(np.sort(factor.ratios(make_other())), np.sort(expected), rtol=1e-10)
 
@@ -202,7 +214,8 @@ def test_the_share_by_parameter_is_that_of_the_variances_of_the_parameters(make,
 @KIND
 def test_its_numbers_are_those_that_it_was_made_of(make, F):
     numbers = np.asarray(make())
-    np.testing.assert_array_equal(as_matrix(numbers), F)
+    np.testing.assert_array_equal(as_matrix(numbers), matrix_of(make()))
+    np.testing.assert_allclose(as_matrix(numbers), F, **TIGHT)
     assert np.asarray(make(), dtype="float32").dtype == np.float32
 
 
@@ -210,7 +223,25 @@ def test_its_numbers_are_those_that_it_was_made_of(make, F):
 def test_its_numbers_are_a_copy(make, F):
     factor = make()
     np.asarray(factor)[...] = 0.0
-    np.testing.assert_array_equal(matrix_of(factor), F)
+    np.testing.assert_array_equal(matrix_of(factor), matrix_of(make()))
+
+
+@KIND
+def test_scaled_multiplies_every_parameter_by_its_factor(make, F):
+    factor, by = make(), np.array([2.0, 0.5, 1.0])
+    scaled = factor.scaled(by)
+    assert type(scaled) is type(factor)
+    np.testing.assert_allclose(matrix_of(scaled), by[:, None] * F, **TIGHT)
+    np.testing.assert_allclose(scaled.spread(), by * factor.spread(), **TIGHT)
+    np.testing.assert_array_equal(matrix_of(factor), matrix_of(make()))  # which stays as it is
+
+
+def test_low_rank_without_any_direction_is_diagonal():
+    factor = LowRank(SCALES, np.empty((D, 0)), np.empty(0))
+    out = np.empty(D)
+    apply(factor.form(), VECTORS[0], out)
+    np.testing.assert_array_equal(matrix_of(factor), np.diag(SCALES))
+    np.testing.assert_array_equal(out, SCALES * VECTORS[0])
 
 
 # From a covariance

@@ -9,7 +9,8 @@ from pytensor.compile.mode import Mode
 from pymc_sgcv.kernel.preconditioners import Dense, Diagonal
 from pymc_sgcv.model.target import read_model
 from pymc_sgcv.rows.problem import Problem
-from pymc_sgcv.setup.center import Center, center_at, center_near, find_center, unconstrained
+from pymc_sgcv.setup.center import Center, center_at, center_near, unconstrained
+from pymc_sgcv.setup.find import find_center
 from pymc_sgcv.steps.methods import SGLDCV
 from tests.models import build, regression
 

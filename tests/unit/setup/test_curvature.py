@@ -5,12 +5,7 @@ import numpy as np
 import pytest
 
 from pymc_sgcv.kernel.preconditioners import Dense, Diagonal
-from pymc_sgcv.setup.curvature import (
-    coordinate_scales,
-    covariance_factor,
-    diagonal_scales,
-    largest_curvature,
-)
+from pymc_sgcv.setup.curvature import coordinate_scales, covariance_factor, largest_curvature
 
 SCALES = np.array([1e-4, 1e-2, 1.0, 1e2, 1e4])
 ROTATION = np.linalg.qr(np.random.default_rng(1).normal(size=(5, 5)))[0]
@@ -89,14 +84,6 @@ def test_a_gradient_that_is_not_finite_far_out_shortens_the_scale():
         return np.where(np.abs(points) < 1, -4.0 * points, np.nan)
 
     np.testing.assert_allclose(coordinate_scales(gradient, np.zeros(3), 50.0), 0.5, rtol=1e-6)
-
-
-@pytest.mark.parametrize("widest", [10.0, 1e4])
-def test_diagonal_scales_are_exact_when_coordinates_are_independent(widest):
-    deviations = np.geomspace(1 / widest, widest, 30)
-    rng = np.random.default_rng(0)
-    scales = diagonal_scales(gaussian(np.diag(deviations**-2.0)), np.ones(30), rng)
-    np.testing.assert_allclose(scales, deviations, rtol=1e-6)
 
 
 @HESSIAN

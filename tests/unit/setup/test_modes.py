@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A second mode is seen before sampling, and a model with one mode is left in peace."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -47,7 +49,8 @@ def test_a_sign_constraint_makes_one_mode_of_two():
 
 
 def test_the_log_posterior_between_two_points_is_the_integral_of_its_gradient():
-    line = between(Problem(symmetric()), np.array([-1.0]), np.array([1.2]))
+    ends = (SimpleNamespace(position=np.array([a]), degree=None) for a in (-1.0, 1.2))
+    line = between(Problem(symmetric()), *ends)
     grid = np.linspace(-1.0, 1.2, 2000)
     values = np.array([log_posterior(a) for a in grid]) - log_posterior(-1.0)
     assert line.height == pytest.approx(values[-1], rel=1e-6)
