@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.linalg import eigh
 
-from pymc_sgcv.kernel.chain import Chain, Method
+from pymc_sgcv.kernel.chain import Chain, Divergence, Method
 from pymc_sgcv.kernel.dynamics import BAOAB
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
 from pymc_sgcv.kernel.preconditioners import Preconditioner
@@ -69,6 +69,13 @@ def gradient_noise(
     chain = Chain(problem, stand_in)
     points = draws[np.linspace(0, len(draws) - 1, pairs(problem.size)).astype(int)]
     differences = chain.pair_differences(points, rng)
+    finite = np.isfinite(differences).all(1)
+    if not finite.any():
+        raise Divergence(
+            "The gradient is not finite at any of the points around the center: the posterior is "
+            "far from Gaussian there, or improper. Check the priors, or give starting values."
+        )
+    differences = differences[finite]
     # Reference points of SAGA and SVRG are spread like the chain itself: twice the variance of a
     # fixed center. The rows of a block share theirs, so its distance from the rest stays whole.
     scale = 0.5 * (2.0 if moving else 1.0)
