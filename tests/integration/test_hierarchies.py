@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model with group effects from end to end, declared centred and not, against quadrature.
 
-y_ij ~ N(u_j, σ²), u_j ~ N(μ, τ²), μ ~ N(0, 1), τ and σ half-normal: 60 groups of 5 rows. Given τ and
-σ all is Gaussian, and those two are summed over a grid.
+y_ij ~ N(u_j, σ²), u_j ~ N(μ, τ²), μ ~ N(0, 1), τ and σ half-normal: 60 groups of 5 rows. Given τ
+and σ all is Gaussian, and those two are summed over a grid.
 """
 
 import arviz as az
@@ -112,7 +112,7 @@ def test_the_run_passes_its_own_checks(runs, offset):
 def test_zero_variance_estimates_are_right(runs, exact, offset):
     """The mean of μ, within six standard errors of the plain estimate."""
     better = sg.zv(runs[offset], var_names="mu")
-    mean, sd, ess = moments(runs[offset])
+    _, sd, ess = moments(runs[offset])
     found = float(np.asarray(better["zv_posterior"]["mu"]).mean())
     assert abs(found - exact[0][0]) < 6 * sd[0] / np.sqrt(ess[0]) + 0.03 * sd[0]
 
