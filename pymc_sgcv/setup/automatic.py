@@ -160,7 +160,7 @@ def _resolve_center(
 ) -> Center:
     """The user's center with a gradient of this problem's data, or a new one."""
     if center is None:
-        dense = False if settings.preconditioner == "lowrank" else None
+        dense = False if settings.preconditioner_is("lowrank") else None
         found = center_near(
             problem, _start(problem), rng, progressbar=settings.progressbar, dense=dense
         )
@@ -216,12 +216,12 @@ def _factor(
         return given
     assert center is not None  # a preconditioner by name comes from there
     factor = center.factor
-    if settings.preconditioner == "dense" and not factor.complete:
+    if settings.preconditioner_is("dense") and not factor.complete:
         raise ValueError(
             f'preconditioner="dense" is limited to {DENSE_LIMIT} parameters; this model has '
             f'{problem.size}. Use "lowrank", or give the matrix.'
         )
-    return Diagonal(factor.spread()) if settings.preconditioner == "diagonal" else factor
+    return Diagonal(factor.spread()) if settings.preconditioner_is("diagonal") else factor
 
 
 def _thin(settings: Settings, step_size: float | Callable, given: Preconditioner | None) -> int:

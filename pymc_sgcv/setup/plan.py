@@ -52,6 +52,10 @@ class Settings:
         """Whether the control variate stays at one point."""
         return self.estimator == CONTROL_VARIATE and self.refresh is None
 
+    def preconditioner_is(self, name: str) -> bool:
+        """Whether the preconditioner was given by this name."""
+        return isinstance(self.preconditioner, str) and self.preconditioner == name
+
     def weights_are(self, name: str) -> bool:
         """Whether the weights were given by this name."""
         return isinstance(self.weights, str) and self.weights == name
