@@ -261,7 +261,6 @@ class Chain:
             if self.method.estimator == STANDARD
             else "the step is too long for this posterior. Take a smaller step_size; if it was "
             "chosen automatically, the posterior is far from Gaussian (a funnel, a curved ridge, a "
-            "parameter that the data do not identify): write hierarchical effects centred where "
-            "groups have many rows and non-centred where they have few, or use narrower priors"
+            "parameter that the data do not identify): use narrower priors"
         )
         return f"{where} is not finite at iteration {self.iteration} (step size {h:.3g}): {cause}."

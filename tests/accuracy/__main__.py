@@ -4,7 +4,7 @@
 
     python -m tests.accuracy [PART ...] [--write docs/accuracy.md]
 
-PARTs are kinds, large, covtype, scaling, coverage, failures; all by default. A part may name its
+PARTs are kinds, hierarchies, large, covtype, scaling, coverage, failures; all by default. A part may name its
 rows, as in ``kinds:linear,logistic``. Results are kept in ``.cache/accuracy``, NUTS draws too (by
 nutpie where it is installed); the page is made of all results that are there.
 """
@@ -21,11 +21,12 @@ import numpy as np
 import pymc as pm
 import pytensor
 
-from tests.accuracy import kinds, others
+from tests.accuracy import hierarchies, kinds, others
 from tests.accuracy.compare import CACHE
 
 PARTS = {
     "kinds": (kinds.compare, kinds.KINDS),
+    "hierarchies": (hierarchies.measure, tuple(hierarchies.MODELS)),
     "large": (others.large, ("simulated",)),
     "covtype": (others.covtype, ("1 %", "all")),
     "scaling": (others.scaling, ("10000", "100000", "1000000")),
@@ -95,6 +96,13 @@ effective draws. ESS/s counts set-up and sampling.
 {table(found["kinds"])}
 
 {median}
+
+## Hierarchies
+
+Thousands of group effects, everything automatic. The cost of an effective draw (of the worst parameter, in time of two
+threads) and of the set-up is in gradients over all rows, by the same code on one thread.
+
+{table(found["hierarchies"])}
 
 ## Large data and real data
 

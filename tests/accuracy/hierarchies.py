@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models with thousands of group effects: what an effective draw and the set-up cost.
+
+In units of one gradient over all rows, by the same compiled code on one thread; compilation is left
+out. An effective draw is that of the worst of all parameters, and costs the time of two threads.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pymc as pm
+
+import pymc_sgcv as sg
+from tests.accuracy.compare import sample
+
+
+def logistic(groups: int, n_rows: int, offset: bool = False, zipf: bool = False) -> pm.Model:
+    """Eight predictors and an intercept for each group."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, groups, n_rows)
+    if zipf:
+        share = 1 / np.arange(1, groups + 1)
+        drawn = rng.choice(groups, n_rows - groups, p=share / share.sum())
+        group = np.concatenate([np.arange(groups), drawn])
+    X = rng.normal(size=(n_rows, 8))
+    eta = X @ (0.3 * rng.normal(size=8)) + (-0.5 + 0.7 * rng.normal(size=groups))[group]
+    y = (rng.random(n_rows) < 1 / (1 + np.exp(-eta))).astype("int32")
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 1, shape=8)
+        u = _effects(groups, offset)
+        pm.Bernoulli("y", logit_p=X @ beta + u[group], observed=y)
+    return model
+
+
+def _effects(groups: int, offset: bool):
+    a, tau = pm.Normal("a", 0, 2), pm.HalfNormal("tau", 1)
+    if offset:
+        return a + tau * pm.Normal("z", 0, 1, shape=groups)
+    return pm.Normal("u", a, tau, shape=groups)
+
+
+def gaussian(offset: bool = False) -> pm.Model:
+    """1,000 groups of 5 rows."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(1000), 5)
+    y = 0.7 * rng.normal(size=1000)[group] + rng.normal(size=5000)
+    with pm.Model() as model:
+        u = _effects(1000, offset)
+        pm.Normal("y", u[group], pm.HalfNormal("sigma", 2), observed=y)
+    return model
+
+
+def slopes(offset: bool = False, groups: int = 500, each: int = 100) -> pm.Model:
+    """Correlated random intercepts and slopes."""
+    rng = np.random.default_rng(0)
+    group, x = np.repeat(np.arange(groups), each), rng.normal(size=groups * each)
+    root = np.linalg.cholesky(np.array([[0.5, 0.2], [0.2, 0.3]]))
+    u = np.array([1.0, 0.5]) + rng.normal(size=(groups, 2)) @ root.T
+    y = u[group, 0] + u[group, 1] * x + rng.normal(size=len(x))
+    with pm.Model() as model:
+        mu, sds = pm.Normal("mu", 0, 2, shape=2), pm.HalfNormal.dist(1.0, shape=2)
+        chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sds)
+        if offset:
+            ab = mu + pm.Normal("z", 0, 1, shape=(groups, 2)) @ chol.T
+        else:
+            ab = pm.MvNormal("ab", mu, chol=chol, shape=(groups, 2))
+        mean = ab[group, 0] + ab[group, 1] * x
+        pm.Normal("y", mean, pm.HalfNormal("s", 2), observed=y)
+    return model
+
+
+def crossed(first: int = 5000, second: int = 1000, n_rows: int = 1_000_000) -> pm.Model:
+    """Counts with two crossed effects."""
+    rng = np.random.default_rng(0)
+    i, j = rng.integers(0, first, n_rows), rng.integers(0, second, n_rows)
+    eta = 0.2 + 0.5 * rng.normal(size=first)[i] + 0.3 * rng.normal(size=second)[j]
+    y = rng.poisson(np.exp(eta)).astype("int32")
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 1)
+        u = pm.Normal("u", 0, pm.HalfNormal("tau_u", 1), shape=first)
+        v = pm.Normal("v", 0, pm.HalfNormal("tau_v", 1), shape=second)
+        pm.Poisson("y", pm.math.exp(a + u[i] + v[j]), observed=y)
+    return model
+
+
+def item_response(persons: int = 2000, items: int = 100) -> pm.Model:
+    """Two parameters for each item, one for each person."""
+    rng = np.random.default_rng(0)
+    p, i = np.repeat(np.arange(persons), items), np.tile(np.arange(items), persons)
+    theta, b = rng.normal(size=persons), rng.normal(size=items)
+    a = np.exp(0.3 * rng.normal(size=items))
+    y = (rng.random(persons * items) < 1 / (1 + np.exp(-a[i] * (theta[p] - b[i])))).astype("int32")
+    with pm.Model() as model:
+        ability = pm.Normal("ability", 0, 1, shape=persons)
+        slope = pm.LogNormal("slope", 0, 0.5, shape=items)
+        difficulty = pm.Normal("difficulty", 0, 1.5, shape=items)
+        pm.Bernoulli("y", logit_p=slope[i] * (ability[p] - difficulty[i]), observed=y)
+    return model
+
+
+MODELS = {
+    "logistic 1000 groups": lambda: logistic(1000, 100_000),
+    "logistic 1000 groups non-centred": lambda: logistic(1000, 100_000, offset=True),
+    "logistic 10000 groups": lambda: logistic(10_000, 1_000_000),
+    "logistic 10000 groups non-centred": lambda: logistic(10_000, 1_000_000, offset=True),
+    "logistic 10000 groups of Zipf sizes": lambda: logistic(10_000, 1_000_000, zipf=True),
+    "Gaussian 1000 groups of 5 rows": gaussian,
+    "Gaussian 1000 groups of 5 rows non-centred": lambda: gaussian(offset=True),
+    "intercepts and slopes LKJ 500 groups": slopes,
+    "intercepts and slopes LKJ 500 groups non-centred": lambda: slopes(offset=True),
+    "Poisson crossed 5000 × 1000": crossed,
+    "item response 2000 × 100": item_response,
+}
+
+
+def measure(name: str) -> dict:
+    """One row of the table."""
+    step, idata, said = sample(MODELS[name]())
+    checks, unit = sg.diagnose(idata), _unit(step.problem)
+    attributes = idata["sample_stats"].attrs
+    ess = checks.loc["ess_bulk", "value"]
+    tau = [v for v in idata["posterior"] if str(v).startswith("tau")]
+    draws = {v: idata["posterior"][v] for v in tau}
+    return {
+        "model": name,
+        "N": step.problem.n_rows,
+        "d": step.problem.size,
+        "h": round(attributes["step_size"], 2),
+        "rows": attributes["batch_size"],
+        "min ESS of 4,000": round(ess),
+        "effective draw": round(2 * attributes["sampling_time"] / unit / ess, 2),
+        "set-up": round(attributes["setup_seconds"] / unit),
+        "set-up s": round(attributes["setup_seconds"], 1),
+        "sampling s": round(attributes["sampling_time"], 1),
+        "scales": ", ".join(
+            f"{float(x.mean()):.4f} ± {float(x.std()):.4f}" for x in draws.values()
+        ),
+        "failed checks": ", ".join(checks.index[~checks["ok"]]) or "none",
+        "warnings": len(said),
+    }
+
+
+def _unit(problem, repeats: int = 5) -> float:
+    """Seconds of one gradient over all rows on one thread, the best of some."""
+    point, best = problem.target.flatten(problem.target.start)[None], np.inf
+    for _ in range(repeats):
+        began = time.perf_counter()
+        problem.likelihood_gradient(point, cores=1)
+        best = min(best, time.perf_counter() - began)
+    return best
