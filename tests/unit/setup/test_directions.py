@@ -24,10 +24,29 @@ def gaussian(H):
     return lambda points: -points @ H
 
 
+def products(matrix, seed, missing=lambda *_: True, **options):
+    """Lanczos' method on a matrix, by default to the end."""
+    rng = np.random.default_rng(seed)
+    return lanczos(lambda v: matrix @ v, len(matrix), rng, missing, **options)
+
+
+def test_lanczos_goes_on_only_while_something_is_missing():
+    matrix = _rng.normal(size=(90, 90))
+    asked = []
+
+    def missing(values, residuals):
+        asked.append((len(values), len(residuals)))
+        return len(values) < 40
+
+    values, vectors, _ = products(matrix + matrix.T, 5, missing)
+    assert asked == [(20, 20), (40, 40)]
+    assert len(values) == 40 and vectors.shape == (90, 40)
+
+
 def test_lanczos_with_a_product_for_every_dimension_is_a_decomposition():
     matrix = _rng.normal(size=(12, 12))
     matrix = matrix + matrix.T
-    values, vectors, residuals = lanczos(lambda v: matrix @ v, 12, np.random.default_rng(1), 12)
+    values, vectors, residuals = products(matrix, 1)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(12), atol=1e-10)
     np.testing.assert_allclose(matrix @ vectors, vectors * values, atol=1e-9)
@@ -37,7 +56,7 @@ def test_lanczos_with_a_product_for_every_dimension_is_a_decomposition():
 def test_residuals_of_lanczos_are_those_of_its_pairs():
     matrix = _rng.normal(size=(40, 40))
     matrix = matrix + matrix.T
-    values, vectors, residuals = lanczos(lambda v: matrix @ v, 40, np.random.default_rng(2), 9)
+    values, vectors, residuals = products(matrix, 2, most=9)
     exact = np.linalg.norm(matrix @ vectors - vectors * values, axis=0)
     np.testing.assert_allclose(residuals, exact, rtol=1e-9, atol=1e-12)
 
@@ -45,7 +64,7 @@ def test_residuals_of_lanczos_are_those_of_its_pairs():
 def test_lanczos_stops_where_there_is_nothing_more():
     """Four eigenvalues beside a single repeated one: five products."""
     matrix = np.eye(D) + V @ np.diag(VALUES - 1) @ V.T
-    values, vectors, _ = lanczos(lambda v: matrix @ v, D, np.random.default_rng(3), 30)
+    values, vectors, _ = products(matrix, 3)
     np.testing.assert_allclose(values, np.sort([*VALUES, 1.0]), rtol=1e-6)
     assert vectors.shape == (D, 5)
 
