@@ -261,6 +261,12 @@ class Problem:
         """∇ log posterior at each of `points`, from all rows or a fraction of them."""
         return self.prior_gradient(points) + self.likelihood_gradient(points, fraction)
 
+    def gradient_in(
+        self, coordinates: Coordinates, positions: np.ndarray, fraction: float = 1.0
+    ) -> np.ndarray:
+        """∇_φ of the log density of φ at each of `positions`, likewise."""
+        return coordinates.pull(positions, self.gradient(coordinates.place(positions), fraction))
+
 
 def _sample(scratch: Scratch, fraction: float) -> Scratch:
     n_rows = scratch.rows.n_rows

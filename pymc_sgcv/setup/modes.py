@@ -101,8 +101,7 @@ def between(problem: Problem, center: Center, other: Center, fraction: float = 1
     t, weights = (t + 1) / 2, weights / 2
     way = other.position - center.position
     points, coordinates = center.position + t[:, None] * way, problem.coordinates(center.degree)
-    gradients = problem.gradient(coordinates.place(points), fraction)
-    slopes = coordinates.pull(points, gradients) @ way
+    slopes = problem.gradient_in(coordinates, points, fraction) @ way
     if not np.isfinite(slopes).all():
         return Line(-np.inf, 0.0)
     climb = np.cumsum(weights * slopes)

@@ -192,7 +192,9 @@ def stretch(
     """The largest curvature at the center in coordinates F⁻¹φ: 1 for the center's own dense F."""
     if not center.factor.complete:
         rows = max(_CURVATURE_ROWS, 20 * problem.size)
-        gradient = partial(_gradient, problem, center.degree, min(1.0, rows / problem.n_rows))
+        coordinates = problem.coordinates(center.degree)
+        some = min(1.0, rows / problem.n_rows)
+        gradient = partial(problem.gradient_in, coordinates, fraction=some)
         return largest_curvature(gradient, center.position, factor, rng)
     if factor is center.factor:
         return 1.0
@@ -203,17 +205,8 @@ def even_part(problem: Problem, center: Center, draws: np.ndarray) -> np.ndarray
     """½ (g(φ̂ + δ) + g(φ̂ − δ)) over all rows, for some of the draws φ̂ + δ."""
     some = draws[np.linspace(0, len(draws) - 1, min(_EVEN, len(draws))).astype(int)]
     points = np.concatenate([some, 2 * center.position - some])
-    g = _gradient(problem, center.degree, 1.0, points)
+    g = problem.gradient_in(problem.coordinates(center.degree), points)
     return 0.5 * (g[: len(some)] + g[len(some) :])
-
-
-def _gradient(
-    problem: Problem, degree: np.ndarray | None, fraction: float, points: np.ndarray
-) -> np.ndarray:
-    """∇_φ at each of `points`."""
-    coordinates = problem.coordinates(degree)
-    gradient = problem.gradient(coordinates.place(points), fraction)
-    return coordinates.pull(points, gradient)
 
 
 def _refined(
@@ -229,7 +222,7 @@ def _refined(
         position, factor = _refine(center, draws, gradients)
     else:
         position = _mean(center.factor, draws, gradients)
-        gradient = partial(_gradient, problem, center.degree, 1.0)
+        gradient = partial(problem.gradient_in, coordinates)
         assert isinstance(center.factor, Coordinatewise)
         labels, scales = colours(problem.target), center.factor.scales
         scales = probed_scales(gradient, position, labels, rng, scales)

@@ -86,8 +86,7 @@ class Search:
     def _gradient_at(self, points: np.ndarray, fraction: float = 1.0) -> np.ndarray:
         """∇_φ at each of `points`."""
         self.passes += fraction * len(points)
-        place = self.coordinates.place(points)
-        return self.coordinates.pull(points, self.problem.gradient(place, fraction))
+        return self.problem.gradient_in(self.coordinates, points, fraction)
 
     def _full_gradient(self, position: np.ndarray) -> np.ndarray:
         """∇_φ without the components that are held."""
