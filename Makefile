@@ -24,7 +24,7 @@ schema = $(BIN)/check-jsonschema --builtin-schema vendor.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test coverage lint format docs notebooks benchmark accuracy dist clean
+.PHONY: help demo test coverage lint format docs notebooks benchmark accuracy clients dist clean
 
 help:  ## show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -69,6 +69,9 @@ benchmark: $(VENV)/.has-test  ## measure speed
 
 accuracy: $(VENV)/.has-test  ## compare with NUTS on many kinds of model
 	$(BIN)/python -m tests.accuracy $(ARGS)
+
+clients: $(VENV)/.has-clients  ## build models as other packages do, and sample them
+	$(BIN)/python -m tests.clients $(ARGS)
 
 dist: $(VENV)/.has-release  ## build what goes to PyPI into dist/, and check it
 	rm -rf dist

@@ -10,12 +10,19 @@ from pymc_sgcv.kernel.schedules import PolynomialDecay
 from pymc_sgcv.results.diagnostics import diagnose
 from pymc_sgcv.results.groups import gradient_groups
 from pymc_sgcv.results.ksd import ksd
+from pymc_sgcv.results.moments import Moments, moments
 from pymc_sgcv.results.plots import plot_gradient_noise, plot_zv
+from pymc_sgcv.results.predict import predict
+from pymc_sgcv.results.report import report
 from pymc_sgcv.results.zv import zv, zv_summary
+from pymc_sgcv.sampling.background import BackgroundRun
+from pymc_sgcv.sampling.clients import fit
 from pymc_sgcv.sampling.sample import sample
+from pymc_sgcv.sampling.stored import open_run
 from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.find import find_center
 from pymc_sgcv.steps.methods import SAGA, SGHMC, SGHMCCV, SGLD, SGLDCV, SGNHT, SGNHTCV, SVRG
+from pymc_sgcv.steps.unbound import Sampler
 
 if TYPE_CHECKING:  # see `_ON_DEMAND`
     from pymc_sgcv import datasets, lda, theory
@@ -31,17 +38,25 @@ __all__ = [
     "SGHMC",
     "SGNHTCV",
     "SGNHT",
+    "BackgroundRun",
     "Center",
+    "Moments",
     "PolynomialDecay",
+    "Sampler",
     "SGCVWarning",
     "datasets",
     "diagnose",
     "find_center",
+    "fit",
     "gradient_groups",
     "ksd",
     "lda",
+    "moments",
+    "open_run",
     "plot_gradient_noise",
     "plot_zv",
+    "predict",
+    "report",
     "sample",
     "theory",
     "zv",

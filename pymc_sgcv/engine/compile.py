@@ -67,11 +67,7 @@ class Gradient:
 
     def fixed_values(self, point: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Present values of the fixed arguments: data, and variables sampled by other steps."""
-        values = [point[v.name] if v.name in point else value_of(v) for v in self.fixed]
-        return [
-            np.ascontiguousarray(value, dtype=v.type.dtype).reshape(np.shape(value))
-            for v, value in zip(self.fixed, values, strict=True)
-        ]
+        return _values_of(self.fixed, point)
 
 
 @dataclass(frozen=True)
@@ -116,6 +112,35 @@ def compile_geometry(
         _compile(target, pulled, (gradient,), (), False, kwargs),
         _compile(target, pushed, (gradient,), (), False, kwargs),
     )
+
+
+def compile_row_terms(target: Target, plate: Plate) -> Callable[..., np.ndarray]:
+    """The function (θ, rows, values of fixed arguments) → ℓᵢ of each row, with these arguments.
+
+    Called from Python: for what is looked at once, before any chain runs.
+    """
+    graph, inputs, fixed = _free_of_data(target, plate.loglike, set(plate.rows))
+    theta = pt.vector("theta", shape=(target.size,))
+    graph = _on_flat_vector(target, graph, theta)
+    function = pytensor.function(
+        [theta, *plate.rows, *inputs], graph, mode="NUMBA", on_unused_input="ignore"
+    )
+
+    def terms(
+        point: np.ndarray, rows: Sequence[np.ndarray], others: dict[str, np.ndarray]
+    ) -> np.ndarray:
+        return function(point, *rows, *_values_of(fixed, others))
+
+    return terms
+
+
+def _values_of(fixed: Sequence[Variable], point: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Present values of fixed arguments: data, and variables sampled by other steps."""
+    values = [point[v.name] if v.name in point else value_of(v) for v in fixed]
+    return [
+        np.ascontiguousarray(value, dtype=v.type.dtype).reshape(np.shape(value))
+        for v, value in zip(fixed, values, strict=True)
+    ]
 
 
 def _compile(

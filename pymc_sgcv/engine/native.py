@@ -32,7 +32,7 @@ _SOURCES = (
     "rows/minibatch",
     "kernel/estimators",
     "kernel/frame",
-    "kernel/preconditioners",
+    "kernel/forms",
     "kernel/dynamics",
     "kernel/loop",
     "setup/optimizers",

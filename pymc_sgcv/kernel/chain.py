@@ -48,14 +48,19 @@ class Method:
         Standard deviations of the injected noise in whitened coordinates, (d,); default: ones.
     friction, leapfrog
         Of dynamics with a momentum.
-    center, constant
-        θ̂ and Σᵢ ℓᵢ′(θ̂), for the control variate.
+    furthest
+        What a gradient may move a whitened coordinate by in one iteration.
+    center, constant, exponents
+        θ̂, Σᵢ ℓᵢ′(θ̂) and α (default: zeros), for the control variate.
     refresh
         Iterations after which the center moves to the chain (SVRG); 0: never.
     table_dtype
         Type of SAGA's tables.
     degree
         How far group effects are centred, for the coordinates that chains move in.
+    follows
+        Whether the control variate takes the Jacobian of where the chain is
+        (`pymc_sgcv.kernel.frame`).
     """
 
     estimator: Kind
@@ -64,11 +69,14 @@ class Method:
     kept: np.ndarray | None = None
     friction: float = np.inf
     leapfrog: int = 0
+    furthest: float = np.inf
     center: np.ndarray | None = None
     constant: np.ndarray | None = None
+    exponents: np.ndarray | None = None
     refresh: int = 0
     table_dtype: str = "float64"
     degree: np.ndarray | None = None
+    follows: bool = False
 
     @property
     def fixes_center(self) -> bool:
@@ -88,8 +96,23 @@ class Chain:
         self.estimator = self._make_estimator()
         self.points = self.estimator.points
         self.coordinates = problem.coordinates(method.degree)
-        self.frame = Frame(self.coordinates.record, *np.zeros((6, d)))
+        self._centred = problem.centred_coordinates()
+        position, slope, at_center, volume, near, far, centred, centred_volume = np.zeros((8, d))
+        self.frame = Frame(
+            record=self.coordinates.record,
+            position=position,
+            slope=slope,
+            center=at_center,
+            volume=volume,
+            near=near,
+            far=far,
+            follows=int(method.follows),
+            centred=self._centred.record,
+            centred_center=centred,
+            centred_volume=centred_volume,
+        )
         if self.coordinates.change is not None and method.center is not None:
+            self.frame.centred_center[:] = self._centred.find(method.center)
             recenter_frame(self.frame, self.coordinates.find(method.center))
         self.dynamics = Dynamics(
             kind=method.dynamics,
@@ -97,6 +120,7 @@ class Chain:
             kept=np.ones(d) if method.kept is None else np.ascontiguousarray(method.kept),
             friction=float(method.friction),
             leapfrog=int(method.leapfrog),
+            furthest=float(method.furthest),
             momentum=np.zeros(d),
             thermostat=np.zeros(1),
             work=np.zeros((2, d)),
@@ -116,6 +140,7 @@ class Chain:
             plates=np.stack([scratch.record for scratch in self._scratch]),
             points=points,
             constant=constant,
+            exponents=np.zeros(d) if method.exponents is None else method.exponents.astype(float),
             refresh=int(method.refresh),
             tables=tables,
             sums=sums,
@@ -140,6 +165,11 @@ class Chain:
         """Where the chain stands: the point whose gradient comes next."""
         return self.points[0]
 
+    @property
+    def position(self) -> np.ndarray:
+        """The same in the coordinates that the chain moves in."""
+        return self.theta if self.coordinates.change is None else self.frame.position
+
     def start(
         self, position: np.ndarray, rng: np.random.Generator, table_at: np.ndarray | None = None
     ) -> None:
@@ -159,9 +189,13 @@ class Chain:
         self.frame.position[:] = position
         self.points[0] = self.coordinates.place(position)
 
-    def state(self) -> dict[str, Any]:
-        """All that moves, copied, but for SAGA's tables."""
-        return {
+    def state(self, whole: bool = False) -> dict[str, Any]:
+        """What moves, copied; if not the `whole`, without what is as large as the data.
+
+        That is SAGA's tables and the order of rows that are drawn without replacement. Without them
+        a chain goes on with the right distribution; with them, with the very same draws.
+        """
+        moving = {
             "points": self.points.copy(),
             "position": self.frame.position.copy(),
             "momentum": self.dynamics.momentum.copy(),
@@ -169,11 +203,28 @@ class Chain:
             "random": self.random.copy(),
             "iteration": self.iteration,
         }
+        if whole:
+            moving |= {name: array.copy() for name, array in self._of_data().items()}
+        return moving
+
+    def _of_data(self) -> dict[str, np.ndarray]:
+        """What else a whole state holds, by name; the arrays themselves."""
+        e, frame = self.estimator, self.frame
+        held = {"constant": e.constant, "sums": e.sums}
+        held |= {"frame_center": frame.center, "frame_volume": frame.volume}
+        if self.method.estimator.tabled:
+            held |= {f"table_{i}": table for i, table in enumerate(e.tables)}
+        held |= {f"order_{i}": scratch.order for i, scratch in enumerate(self._scratch)}
+        return held
 
     def resume(self, state: dict) -> None:
         """Go on where another chain's `state` was taken."""
         theta = state["points"][0]
-        if self.method.refresh:  # the center of SVRG moves, and its full gradient with it
+        if "constant" in state:  # a whole state: nothing is computed anew
+            self.points[1] = state["points"][1]
+            for name, array in self._of_data().items():
+                array[:] = state[name]
+        elif self.method.refresh:  # the center of SVRG moves, and its full gradient with it
             self.points[0] = state["points"][1]
             recenter(self.estimator)
             if self.coordinates.change is not None:

@@ -17,6 +17,10 @@ with friction γ and c = exp(−γε). Leimkuhler–Matthews is BAOAB with infin
 Euler's stationary variance on a Gaussian is 1/(1 − h/4) too large; Leimkuhler–Matthews and BAOAB
 have none of that error at the same cost (Leimkuhler & Matthews 2013). BADODAB: Leimkuhler & Shang
 2016, after Ding et al. 2014.
+
+In coordinates that are whitened, (h/2) w is limited to a few standard deviations. Beyond a wall of
+the density, where its logarithm falls like −exp(x), a gradient would throw the chain as far as it
+is large, and it would take long to come back; there is hardly any mass for which that matters.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import numpy as np
 
 from pymc_sgcv.engine.native import compiled
 from pymc_sgcv.engine.xoshiro import normal
-from pymc_sgcv.kernel.preconditioners import Form, apply, apply_transposed
+from pymc_sgcv.kernel.forms import Form, apply, apply_transposed
 
 EULER, BAOAB, HAMILTON_EULER, THERMOSTAT_EULER, BADODAB = range(5)
 INTEGRATORS = {
@@ -53,6 +57,8 @@ class Dynamics(NamedTuple):
         γ per unit of time; infinite for Leimkuhler–Matthews.
     leapfrog
         Iterations after which the momentum is drawn afresh; 0: never.
+    furthest
+        What (h/2) w is limited to, in each coordinate; may be infinite.
     momentum, thermostat
         r, of (d,), and ξ, of (1,): what the chain carries along beside θ.
     work
@@ -64,6 +70,7 @@ class Dynamics(NamedTuple):
     kept: np.ndarray
     friction: float
     leapfrog: int
+    furthest: float
     momentum: np.ndarray
     thermostat: np.ndarray
     work: np.ndarray
@@ -79,6 +86,10 @@ def move(dynamics, theta, gradient, h, iteration, rng):
         for j in range(len(theta)):
             dynamics.momentum[j] = dynamics.kept[j] * normal(rng)
     apply_transposed(dynamics.factor, gradient, white)
+    if h > 0 and dynamics.furthest < np.inf:
+        limit = 2 * dynamics.furthest / h
+        for j in range(len(white)):
+            white[j] = min(max(white[j], -limit), limit)
     if dynamics.kind == EULER:
         _euler(white, h, dynamics.kept, rng, shift)
     elif dynamics.kind == BAOAB:

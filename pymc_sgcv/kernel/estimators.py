@@ -39,6 +39,8 @@ class Kind(IntEnum):
 
 
 STANDARD, CONTROL_VARIATE, SAGA, SAGA_BLOCKS = Kind
+_FURTHEST = 5.0
+"""|log ρ| grows no further."""
 
 
 class Estimator(NamedTuple):
@@ -54,6 +56,8 @@ class Estimator(NamedTuple):
         (2, d): θ and the center θ̂.
     constant
         Σᵢ ℓᵢ′(θ̂), of (d,).
+    exponents
+        α, of (d,): by how much the control variate follows each parameter; 0 leaves it constant.
     refresh
         Iterations after which θ̂ moves to where the chain stands (SVRG); 0: never.
     tables, sums, fresh
@@ -67,6 +71,7 @@ class Estimator(NamedTuple):
     plates: np.ndarray
     points: np.ndarray
     constant: np.ndarray
+    exponents: np.ndarray
     refresh: int
     tables: tuple
     sums: np.ndarray
@@ -83,7 +88,7 @@ def estimate(estimator, rng, out):
     if e.kind == STANDARD:
         standard(e.plates, e.points, rng, out)
     elif e.kind == CONTROL_VARIATE:
-        control_variate(e.plates, e.points, e.constant, e.work, rng, out)
+        control_variate(e, rng, out)
     elif e.kind == SAGA:
         saga(e.plates, e.points, e.tables, e.sums, e.fresh, rng, out)
     else:
@@ -119,19 +124,28 @@ def standard(plates, points, rng, out):
 
 
 @compiled
-def control_variate(plates, points, constant, work, rng, out):
-    """ℓ₀′(θ) + Σᵢ ℓᵢ′(θ̂) + (1/n) Σ (1/pᵢ)(ℓᵢ′(θ) − ℓᵢ′(θ̂)), eq. (4) of the paper.
+def control_variate(estimator, rng, out):
+    """ℓ₀′(θ) + Σ (1/pᵢ) ℓᵢ′(θ)/n + ρ(θ) (Σᵢ ℓᵢ′(θ̂) − Σ (1/pᵢ) ℓᵢ′(θ̂)/n), eq. (4) of the paper.
 
     `constant` is the full sum Σᵢ ℓᵢ′(θ̂). The prior at θ̂ cancels against that in the full gradient.
+    The paper has ρ = 1. The mean of the second part is zero whatever ρ is: componentwise
+    ρⱼ = exp(αⱼ (θⱼ − θ̂ⱼ)) lets it follow a gradient that grows or dies away exponentially with its
+    parameter, as those of transformed parameters do (the logarithm of a scale near 0). That part
+    is left in the second row of `work`.
     """
-    clear(work[0])
-    clear(work[1])
-    for p in range(len(plates)):
-        plate = plates[p]
+    e = estimator
+    clear(e.work[0])
+    clear(e.work[1])
+    for p in range(len(e.plates)):
+        plate = e.plates[p]
         choose(plate, rng)
-        add_batch_gradient(plate, points, 2, work)
+        add_batch_gradient(plate, e.points, 2, e.work)
     for j in range(len(out)):
-        out[j] += constant[j] + work[0, j] - work[1, j]
+        e.work[1, j] = e.constant[j] - e.work[1, j]
+        if e.exponents[j] != 0.0:
+            way = e.exponents[j] * (e.points[0, j] - e.points[1, j])
+            e.work[1, j] *= np.exp(min(max(way, -_FURTHEST), _FURTHEST))
+        out[j] += e.work[0, j] + e.work[1, j]
 
 
 @compiled

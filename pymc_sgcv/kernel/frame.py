@@ -8,7 +8,10 @@ point,
     ∇_φ ≈ (∂θ/∂φ)ᵀ A + ∇ log |∂θ/∂φ| + (∂θ̂/∂φ̂)ᵀ B,
 
 which is the control variate of the density of φ: as B is known there, it cancels against A the
-better, the straighter the posterior is in φ.
+better, the straighter the posterior is in φ. Where effects have a scale that is uncertain by
+factors, and may be next to 0, the rows' part of ∇_φ dies away with it. B does better there as the
+gradient with respect to the effects themselves, (∂θ̂/∂ψ̂)ᵀ B with ψ the coordinates with centred
+effects, and goes to φ by the Jacobian of where the chain is, (∂ψ/∂φ)ᵀ.
 """
 
 from __future__ import annotations
@@ -35,6 +38,10 @@ class Frame(NamedTuple):
         φ̂, and ∇ log |∂θ/∂φ| there.
     near, far
         A, and B after it went to φ.
+    follows
+        1 if B takes the Jacobian of where the chain is, else 0.
+    centred, centred_center, centred_volume
+        The record of ψ, ψ̂, and ∇ log |∂θ/∂ψ| there.
     """
 
     record: np.ndarray
@@ -44,6 +51,10 @@ class Frame(NamedTuple):
     volume: np.ndarray
     near: np.ndarray
     far: np.ndarray
+    follows: int
+    centred: np.ndarray
+    centred_center: np.ndarray
+    centred_volume: np.ndarray
 
 
 @compiled
@@ -61,12 +72,18 @@ def place(frame, theta):
 
 
 @compiled
-def _pull(frame, position, gradient, out):
+def _pull(record, position, gradient, out):
     """Fill `out` with (∂θ/∂φ)ᵀ times a gradient, plus ∇ log |∂θ/∂φ|."""
     clear(out)
-    r, d = frame.record, len(out)
-    given = gradient.ctypes.data
-    call(r[PULL], position.ctypes.data, 1, given, r[PULL_TABLE], 0, d, out.ctypes.data)
+    d, given, where = len(out), gradient.ctypes.data, position.ctypes.data
+    call(record[PULL], where, 1, given, record[PULL_TABLE], 0, d, out.ctypes.data)
+
+
+@compiled
+def _push(record, theta, gradient, out):
+    """Add (∂φ/∂θ)ᵀ times a gradient to `out`."""
+    d, given, where = len(out), gradient.ctypes.data, theta.ctypes.data
+    call(record[PUSH], where, 1, given, record[PUSH_TABLE], 0, d, out.ctypes.data)
 
 
 @compiled
@@ -74,7 +91,8 @@ def recenter_frame(frame, center):
     """Take up where the center is."""
     put(center, frame.center)
     clear(frame.near)
-    _pull(frame, frame.center, frame.near, frame.volume)
+    _pull(frame.record, frame.center, frame.near, frame.volume)
+    _pull(frame.centred, frame.centred_center, frame.near, frame.centred_volume)
 
 
 @compiled
@@ -84,13 +102,18 @@ def pull(frame, estimator, gradient):
     put(gradient, near)
     clear(far)
     if e.kind == CONTROL_VARIATE:
-        for j in range(len(near)):  # the slope is free until the end
-            frame.slope[j] = e.constant[j] - e.work[1, j]
-            near[j] -= frame.slope[j]
-        _pull(frame, frame.center, frame.slope, far)
-        for j in range(len(far)):
-            far[j] -= frame.volume[j]
-    _pull(frame, frame.position, near, frame.slope)
+        for j in range(len(near)):
+            near[j] -= e.work[1, j]
+        if frame.follows == 0:
+            _pull(frame.record, frame.center, e.work[1], far)
+            for j in range(len(far)):
+                far[j] -= frame.volume[j]
+        else:
+            _pull(frame.centred, frame.centred_center, e.work[1], frame.slope)
+            for j in range(len(far)):
+                frame.slope[j] -= frame.centred_volume[j]
+            _push(frame.centred, e.points[0], frame.slope, near)
+    _pull(frame.record, frame.position, near, frame.slope)
     for j in range(len(far)):
         frame.slope[j] += far[j]
 
@@ -99,5 +122,4 @@ def pull(frame, estimator, gradient):
 def put_gradient(frame, theta, out):
     """Fill `out` with the estimate of ∇_θ that has as little noise as the slope."""
     put(frame.near, out)
-    r, d, given = frame.record, len(out), frame.far.ctypes.data
-    call(r[PUSH], theta.ctypes.data, 1, given, r[PUSH_TABLE], 0, d, out.ctypes.data)
+    _push(frame.record, theta, frame.far, out)

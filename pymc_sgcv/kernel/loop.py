@@ -66,7 +66,7 @@ def pair_differences(estimator, frame, positions, rng, out):
             if e.kind == STANDARD:
                 standard(e.plates, e.points, rng, gradient)
             else:
-                control_variate(e.plates, e.points, e.constant, e.work, rng, gradient)
+                control_variate(e, rng, gradient)
             if apart:
                 pull(frame, e, gradient)
                 put(frame.slope, gradient)

@@ -4,7 +4,7 @@
 A chain moves in coordinates x = F⁻¹θ, in which the posterior is about standard normal. All that the
 rest of the package asks of F is here: products with F and Fᵀ, a solution, the standard deviations
 that belong to it, and second moments in its coordinates. What is d × d stays inside `Dense`;
-`LowRank` takes d (k + 1) numbers and as much time for a product.
+`pymc_sgcv.kernel.low_rank` takes d (k + 1) numbers and as much time for a product.
 
 Vectors are rows: every product takes (..., d) and gives the same shape.
 """
@@ -12,79 +12,12 @@ Vectors are rows: every product takes (..., d) and gives the same shape.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 from scipy.linalg import eigh, lu_factor, lu_solve
 
-from pymc_sgcv.engine.native import compiled
-
-DENSE, DIAGONAL, LOW_RANK = range(3)
-
-
-class Form(NamedTuple):
-    """F as compiled code takes it, of the same type for every kind.
-
-    Attributes
-    ----------
-    kind
-        One of those above.
-    matrix
-        F itself if dense, Vᵀ of (k, d) if of low rank, else of no size.
-    scales
-        S, the diagonal part, of no size if dense.
-    stretch
-        What low rank adds along the directions V, of (k,), else of no size.
-    """
-
-    kind: int
-    matrix: np.ndarray
-    scales: np.ndarray
-    stretch: np.ndarray
-
-
-@compiled
-def apply(form, vector, out):
-    """Fill `out` with F times `vector`."""
-    if form.kind == DENSE:
-        np.dot(form.matrix, vector, out)
-    elif form.kind == DIAGONAL:
-        _scale(form.scales, vector, out)
-    else:
-        _stretch(form, vector, out)
-        _scale(form.scales, out, out)
-
-
-@compiled
-def apply_transposed(form, vector, out):
-    """Fill `out` with Fᵀ times `vector`."""
-    if form.kind == DENSE:
-        np.dot(form.matrix.T, vector, out)
-    elif form.kind == DIAGONAL:
-        _scale(form.scales, vector, out)
-    else:
-        scaled = np.empty(len(vector))
-        _scale(form.scales, vector, scaled)
-        _stretch(form, scaled, out)
-
-
-@compiled
-def _scale(scales, vector, out):
-    for j in range(len(out)):
-        out[j] = scales[j] * vector[j]
-
-
-@compiled
-def _stretch(form, vector, out):
-    """Fill `out` with (I + V diag(stretch) Vᵀ) times `vector`."""
-    along = np.empty(len(form.stretch))
-    np.dot(form.matrix, vector, along)
-    for k in range(len(along)):
-        along[k] *= form.stretch[k]
-    np.dot(form.matrix.T, along, out)
-    for j in range(len(out)):
-        out[j] += vector[j]
+from pymc_sgcv.kernel.forms import DENSE, DIAGONAL, NO_CORNERS, NO_MEMBERS, Form
 
 
 class Preconditioner(ABC):
@@ -197,7 +130,8 @@ class Dense(Preconditioner):
 
     def form(self) -> Form:
         """The matrix."""
-        return Form(DENSE, np.ascontiguousarray(self.matrix), np.empty(0), np.empty(0))
+        matrix = np.ascontiguousarray(self.matrix)
+        return Form(DENSE, matrix, np.empty(0), np.empty(0), NO_MEMBERS, NO_CORNERS)
 
     def ratios(self, other: Preconditioner) -> np.ndarray:
         """By singular value decomposition."""
@@ -294,7 +228,8 @@ class Diagonal(Coordinatewise):
 
     def form(self) -> Form:
         """The scales."""
-        return Form(DIAGONAL, np.empty((0, 0)), np.ascontiguousarray(self.scales), np.empty(0))
+        scales = np.ascontiguousarray(self.scales)
+        return Form(DIAGONAL, np.empty((0, 0)), scales, np.empty(0), NO_MEMBERS, NO_CORNERS)
 
     def ratios(self, other: Preconditioner) -> np.ndarray:
         """Ratios of the standard deviations."""
@@ -306,68 +241,6 @@ class Diagonal(Coordinatewise):
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.scales, dtype=dtype)
-
-
-class LowRank(Coordinatewise):
-    """F = S (I + V diag(a) Vᵀ): a diagonal, and a few directions that are longer or shorter.
-
-    Parameters
-    ----------
-    scales
-        The diagonal of S, (d,).
-    directions
-        V, orthonormal columns, (d, k).
-    lengths
-        1 + a: the standard deviations along V in units of S, (k,).
-    """
-
-    name = "lowrank"
-
-    def __init__(self, scales: np.ndarray, directions: np.ndarray, lengths: np.ndarray):
-        self.scales, self.directions, self.lengths = scales, directions, lengths
-
-    def _stretched(self, vectors: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        return vectors + ((vectors @ self.directions) * (lengths - 1)) @ self.directions.T
-
-    def apply(self, vectors: np.ndarray) -> np.ndarray:
-        """S (v + V a Vᵀ v)."""
-        return self.scales * self._stretched(vectors, self.lengths)
-
-    def apply_transposed(self, vectors: np.ndarray) -> np.ndarray:
-        """(I + V a Vᵀ) S v."""
-        return self._stretched(self.scales * vectors, self.lengths)
-
-    def solve(self, vectors: np.ndarray) -> np.ndarray:
-        """(I + V (1 / (1 + a) − 1) Vᵀ) S⁻¹ v."""
-        return self._stretched(np.divide(vectors, self.scales, out=vectors), 1 / self.lengths)
-
-    def spread(self) -> np.ndarray:
-        """S √(1 + Σ V² ((1 + a)² − 1))."""
-        return self.scales * np.sqrt(1 + self.directions**2 @ (self.lengths**2 - 1))
-
-    def scaled(self, factors: np.ndarray) -> Preconditioner:
-        """S times factors."""
-        return LowRank(factors * self.scales, self.directions, self.lengths)
-
-    def form(self) -> Form:
-        """S, Vᵀ and a."""
-        directions = np.ascontiguousarray(self.directions.T)
-        return Form(LOW_RANK, directions, np.ascontiguousarray(self.scales), self.lengths - 1)
-
-    def ratios(self, other: Preconditioner) -> np.ndarray:
-        """Ratios of the standard deviations."""
-        return other.spread() / self.spread()
-
-    def by_parameter(self, share: np.ndarray) -> np.ndarray:
-        """Σⱼ Fᵢⱼ² shareⱼ / Σⱼ Fᵢⱼ², without F."""
-        V, a = self.directions, self.lengths - 1
-        inside = V.T @ (share[:, None] * V)
-        squares = np.einsum("ij,jk,ik->i", V * a, inside, V * a)
-        total = share + 2 * share * (V**2 @ a) + squares
-        return total / (1 + V**2 @ (self.lengths**2 - 1))
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.apply(np.eye(self.size)).T, dtype=dtype)
 
 
 def from_array(factor: np.ndarray) -> Preconditioner:

@@ -18,6 +18,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
@@ -30,6 +31,7 @@ _OVERRIDES = {
     "_connection_pattern",
     "destroy_map",
 }
+"""What `OpFromGraph.__init__` would reset although it was given by whoever made the op."""
 
 
 def rows_like(variable: Variable, name: str) -> TensorVariable:
@@ -48,8 +50,8 @@ def rebuild(
     Variables in `stop` (free random variables) are kept as they are; minibatch scaling is
     unwrapped.
     """
-    new = dict(replace)
-    new.update((variable, variable) for variable in stop)
+    new: dict[Variable, Variable] = {variable: variable for variable in stop}
+    new.update(replace)
     for node in toposort(outputs, blockers=list(new)):
         if all(out in new for out in node.outputs):
             continue
@@ -86,10 +88,14 @@ def _specify_trailing_shape(node: Apply, x: Variable) -> Variable:
 def _remake_inner_graph(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
     """Re-make an op with an inner graph (censored, mixture, ...) for inputs of new shapes."""
     op = node.op
+    if hasattr(op, "build_inner_graph"):  # it knows how to make its graph from its inputs
+        return op(*inputs, return_list=True)
     fgraph = op.fgraph.unfreeze() if hasattr(op.fgraph, "unfreeze") else op.fgraph
     inner = [outer.type() for outer in inputs]
     outputs = rebuild(fgraph.outputs, dict(zip(fgraph.inputs, inner, strict=True)))
     remade = copy(op)  # keeps what subclasses add: signature, support dimensions, method
+    for attribute in set(_found_in_use(op)) - _OVERRIDES:
+        delattr(remade, attribute)
     OpFromGraph.__init__(
         remade, inner, outputs, inline=op.is_inline, name=op.name, on_unused_input="ignore"
     )
@@ -98,10 +104,46 @@ def _remake_inner_graph(node: Apply, inputs: list[Variable]) -> Sequence[Variabl
     return remade.make_node(*inputs).outputs
 
 
+def _found_in_use(op: OpFromGraph) -> list[str]:
+    """Attributes that an op was not made with: what PyTensor has worked out of its inner graph.
+
+    Shapes of its outputs and compiled code are kept there when they are first asked for, by
+    `pm.Model.debug`, a gradient, or a sampler. They are those of the old inner graph.
+    """
+    return [name for name, value in vars(op).items() if _holds_graph(value)]
+
+
+def _holds_graph(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_holds_graph(one) for one in value)
+    compiled = hasattr(value, "maker")
+    return isinstance(value, Variable) or hasattr(value, "toposort") or compiled
+
+
 def name_of(variable: Variable) -> str:
     """The name of a variable of the model: there each has one."""
     assert variable.name is not None
     return variable.name
+
+
+def is_transposed(variable: Variable) -> bool:
+    """Whether a variable is another one with its axes in another order."""
+    op = getattr(variable.owner, "op", None)
+    return isinstance(op, DimShuffle) and sorted(map(str, op.new_order)) == sorted(
+        str(axis) for axis in range(variable.owner.inputs[0].type.ndim)
+    )
+
+
+def is_data(variable: Variable) -> bool:
+    """Whether a variable is an array of the model's data, as it is or with its axes reordered."""
+    if is_transposed(variable):
+        assert variable.owner is not None
+        return is_data(variable.owner.inputs[0])
+    return (
+        isinstance(variable, Constant | SharedVariable)
+        and isinstance(variable.type, TensorType)
+        and variable.type.ndim > 0
+    )
 
 
 def value_of(variable: Variable) -> np.ndarray:
@@ -110,4 +152,7 @@ def value_of(variable: Variable) -> np.ndarray:
         return np.asarray(variable.data)
     if isinstance(variable, SharedVariable):
         return np.asarray(variable.get_value(borrow=True))
+    if is_transposed(variable):
+        assert variable.owner is not None
+        return value_of(variable.owner.inputs[0]).transpose(variable.owner.op.new_order)
     return np.asarray(variable.eval(mode="FAST_COMPILE"))

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pymc as pm
 from pymc.data import MinibatchOp
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_sgcv.model.graph import value_of
+from pymc_sgcv.model.graph import is_data, name_of, value_of
+from pymc_sgcv.model.potentials import Term, leaves_of, rows_of
 
 
 def refuse_discrete(model: pm.Model, values: Iterable[TensorVariable]) -> None:
@@ -42,14 +41,14 @@ def refuse_missing_observations(model: pm.Model) -> None:
             )
 
 
-def rows_refusal(name: str, minibatched: bool) -> str:
+def rows_refusal(name: str, kind: str, minibatched: bool) -> str:
     """Why the rows of a likelihood cannot be told apart, and what to do."""
     where = "all in one pm.Minibatch call" if minibatched else "along its first axis"
     return (
-        f"The rows of observed variable '{name}' cannot be identified: the log-likelihood of some "
+        f"The rows of {kind} '{name}' cannot be identified: the log-likelihood of some "
         "rows is not that of these rows alone. Every array with a value per observation must have "
-        f"them {where}, rows must not depend on each other (centre or scale predictors before the "
-        "model), and no parameter may be as long as the data."
+        f"them {where}, rows must not depend on each other (no lags or adstock; centre or scale "
+        "predictors before the model), and no parameter may be as long as the data."
     )
 
 
@@ -57,7 +56,9 @@ FIRST_BATCH = 500
 """The minibatch from which the automatic batch size starts."""
 
 
-def first_batch_size(model: pm.Model, batch_size: int | str | None) -> int | None:
+def first_batch_size(
+    model: pm.Model, terms: Sequence[Term], batch_size: int | str | None
+) -> int | None:
     """The batch size to begin with: the user's, None where pm.Minibatch says it, or our own."""
     _check_batch_size(batch_size)
     if isinstance(batch_size, int | np.integer):
@@ -69,6 +70,7 @@ def first_batch_size(model: pm.Model, batch_size: int | str | None) -> int | Non
     lengths += [
         len(value_of(full)) for node in _minibatch_nodes(values) for full in node.inputs[:-1]
     ]
+    lengths += [n for term in terms if (n := rows_of(model, term)[0])]
     return min(FIRST_BATCH, max(lengths, default=FIRST_BATCH))
 
 
@@ -121,15 +123,28 @@ class Group:
     rvs: list[TensorVariable]
     leaves: dict[Variable, Variable]  # variable in the graph -> full data it stands for
     minibatched: bool
+    terms: list[Term] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """What the model calls them."""
+        return list(dict.fromkeys([*map(name_of, self.rvs), *(term.name for term in self.terms)]))
+
+    @property
+    def graphs(self) -> list[TensorVariable]:
+        """Random variables, and terms of Potentials."""
+        return [*self.rvs, *(term.rows for term in self.terms)]
+
+    @property
+    def kind(self) -> str:
+        """What the model says they are, for messages."""
+        return "observed variable" if self.rvs else "Potential"
 
 
-def group_likelihoods(model: pm.Model, batch_size: int | None) -> list[Group]:
-    """Observed variables to subsample, those with the same rows together."""
-    if not model.observed_RVs:
-        raise ValueError(
-            "The model has no observed variable, so there is nothing to subsample. Data that enter "
-            "through a Potential are not rows to draw from: declare them with observed=..."
-        )
+def group_likelihoods(
+    model: pm.Model, terms: Sequence[Term], batch_size: int | None
+) -> list[Group]:
+    """Observed variables and sums in Potentials to subsample, those with the same rows together."""
     groups: dict[object, Group] = {}
     key: object
     for rv in model.observed_RVs:
@@ -140,18 +155,33 @@ def group_likelihoods(model: pm.Model, batch_size: int | None) -> list[Group]:
         else:
             _refuse_total_size_without_minibatch(rv)
             leaves = _plain_leaves(model, rv, value, batch_size)
-            key = _shared_key(groups, leaves) or rv
+            key = _shared_key(groups, leaves, rv)
         if not leaves:
             continue
         group = groups.setdefault(key, Group([], {}, bool(nodes)))
         group.rvs.append(rv)
         group.leaves.update(leaves)
+    for term in terms:
+        leaves = leaves_of(model, term, batch_size)
+        if leaves:
+            key = _shared_key(groups, leaves, term)
+            group = groups.setdefault(key, Group([], {}, False))
+            group.terms.append(term)
+            group.leaves.update(leaves)
     if not groups:
         raise ValueError(_nothing_to_subsample(model, batch_size))
     return list(groups.values())
 
 
 def _nothing_to_subsample(model: pm.Model, batch_size: int | None) -> str:
+    if not model.observed_RVs:
+        names = ", ".join(f"'{v.name}'" for v in model.potentials) or "none"
+        return (
+            "The model has no observed variable, and no Potential that is a sum over "
+            f"{batch_size} rows of data or more (Potentials: {names}): there is nothing to "
+            "subsample. Write the log-likelihood of every row, pm.Potential('y', logp) with one "
+            "value per row or logp.sum(), or declare the data with observed=..."
+        )
     names = ", ".join(f"'{rv.name}'" for rv in model.observed_RVs) or "none"
     return (
         f"No observed variable (observed: {names}) has batch_size={batch_size} rows or more: there "
@@ -226,14 +256,6 @@ def _refuse_total_size_without_minibatch(rv: TensorVariable) -> None:
         )
 
 
-def _is_data(variable: Variable) -> bool:
-    return (
-        isinstance(variable, Constant | SharedVariable)
-        and not isinstance(variable.type, RandomType)
-        and getattr(variable.type, "ndim", 0) > 0
-    )
-
-
 def _plain_leaves(
     model: pm.Model, rv: TensorVariable, value: TensorVariable, batch_size: int | None
 ) -> dict[Variable, Variable]:
@@ -245,14 +267,16 @@ def _plain_leaves(
     if n_rows < batch_size:
         return {}
     graph = ancestors([rv, value], blockers=model.free_RVs)
-    return {v: v for v in graph if _is_data(v) and np.shape(value_of(v))[:1] == (n_rows,)}
+    return {v: v for v in graph if is_data(v) and np.shape(value_of(v))[:1] == (n_rows,)}
 
 
-def _shared_key(groups: dict[object, Group], leaves: dict[Variable, Variable]) -> object | None:
+def _shared_key(
+    groups: dict[object, Group], leaves: dict[Variable, Variable], otherwise: object
+) -> object:
     for key, group in groups.items():
         if not group.minibatched and any(leaf in group.leaves for leaf in leaves):
             return key
-    return None
+    return otherwise
 
 
 def refuse_batch_larger_than_data(group: Group, full: list[Variable], n: int | None) -> None:
@@ -261,6 +285,6 @@ def refuse_batch_larger_than_data(group: Group, full: list[Variable], n: int | N
     n_rows = len(value_of(full[0]))
     if n > n_rows:
         raise ValueError(
-            f"batch_size={n} is larger than the {n_rows} rows of '{group.rvs[0].name}'. "
+            f"batch_size={n} is larger than the {n_rows} rows of '{group.names[0]}'. "
             "Use a smaller batch_size."
         )

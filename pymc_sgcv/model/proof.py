@@ -15,6 +15,7 @@ import numpy as np
 import pytensor
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_sgcv.errors import warn
 from pymc_sgcv.model.graph import name_of
 from pymc_sgcv.model.likelihoods import rows_refusal
 from pymc_sgcv.model.start import PYTHON
@@ -31,6 +32,7 @@ def prove_rows(target: Target) -> None:
     """Raise ValueError unless every plate's log-likelihood adds up row by row."""
     rng = np.random.default_rng(0)
     start = target.start
+    _refuse_impossible_start(start)
     variables = {name_of(v): v for v in (*target.values, *target.others)}
     point = {
         name: np.asarray(start[name] + _jitter(v, start[name], rng), dtype=v.dtype)
@@ -39,6 +41,30 @@ def prove_rows(target: Target) -> None:
     for plate in target.plates:
         _prove_plate(target, plate, point, rng)
         _refuse_impossible_rows(target, plate)
+        _warn_about_local_latents(plate)
+
+
+def _warn_about_local_latents(plate: Plate) -> None:
+    if plate.local:
+        names = ", ".join(f"'{name}'" for name in plate.local)
+        warn(
+            f"{names}: one value for every row of '{plate.name}' (local latents). A minibatch "
+            "tells of those of its own rows alone, so batches have to be a large part of the data. "
+            "Better marginalise them, or where a row is a table of its own (persons by items), "
+            "write a row for every cell, y[i] with effect[person[i]]; else compare with NUTS."
+        )
+
+
+def _refuse_impossible_start(start: dict[str, np.ndarray]) -> None:
+    """Every parameter must begin at a finite value."""
+    for name, value in start.items():
+        if not np.isfinite(value).all():
+            raise ValueError(
+                f"'{name}' begins at {np.ravel(value)[0]}: the parameters of its prior, or its "
+                "initval, are not finite. Give it a proper prior. (Bambi's automatic priors are "
+                "not finite for truncated and constrained responses with an open end: pass "
+                "priors={...} to bmb.Model.)"
+            )
 
 
 def _jitter(
@@ -85,7 +111,7 @@ def _refuse_impossible_rows(target: Target, plate: Plate) -> None:
         bad = np.isinf(_call(target, function, plate.rows, rows, target.start))
         if bad.any():
             raise ValueError(
-                f"Row {start + int(np.argmax(bad))} of observed variable '{plate.name}' has no "
+                f"Row {start + int(np.argmax(bad))} of {plate.kind} '{plate.name}' has no "
                 "finite log-likelihood at the starting point: the observation is impossible under "
                 "the model, or the starting values are. Check the data, or give initval=..."
             )
@@ -129,7 +155,8 @@ def _refusal(plate: Plate) -> str:
         v.name or f"array of shape {np.shape(a)}"
         for v, a in zip(plate.data, plate.arrays(), strict=True)
     ]
-    return rows_refusal(plate.name, plate.minibatched) + f" Its data: {', '.join(names)}."
+    refusal = rows_refusal(plate.name, plate.kind, plate.minibatched)
+    return f"{refusal} Its data: {', '.join(names)}."
 
 
 def _first_line(error: Exception) -> str:

@@ -21,6 +21,15 @@ _EFFECTIVE = (
     "Take about {more:.0f} times as many draws, or increase thin.",
 )
 
+_HALF = (
+    " at half the step and twice the batch, where chance and the intended accuracy explain no more "
+    "than {limit_percent:.0f} %: the step is too long, or chains go where they should not."
+)
+_HALVE = (
+    "Sample again with half the step_size and twice the batch_size, and compare: what changes then "
+    "is about a quarter of this if it is an error of the step alone."
+)
+
 # By check: what is wrong, and what to change.
 _TEXTS = {
     "finite": (
@@ -40,7 +49,41 @@ _TEXTS = {
         "Increase tune and draws.",
     ),
     "sd_error": ("The standard deviation of {where}" + _SDS, "{sd_fix}"),
+    "bulk_sd_error": ("The standard deviation of the bulk of {where}" + _SDS, "{sd_fix}"),
+    "tail_sd_error": (
+        "A tail of {where} reaches about {percent:.0f} % too {far_short}, as its gradients show; "
+        "chance and the intended accuracy explain no more than {limit_percent:.0f} %.",
+        "{sd_fix}",
+    ),
     "sd_error_average": ("Standard deviations" + _SDS, "{sd_fix}"),
+    "half_step_mean": (
+        "The mean of {where} moves by {percent:.0f} % of a standard deviation" + _HALF,
+        _HALVE,
+    ),
+    "half_step_sd": (
+        "The standard deviation of {where} changes by {signed:+.0f} %" + _HALF,
+        _HALVE,
+    ),
+    "half_step_sd_average": (
+        "Standard deviations change by {signed:+.0f} % on average" + _HALF,
+        _HALVE,
+    ),
+    "half_step_quantile": (
+        "The 5 or 95 % quantile of {where} moves by {percent:.0f} % of a standard deviation"
+        + _HALF,
+        _HALVE,
+    ),
+    "half_step_diverged": (
+        "At half the step and twice the batch {where} is not finite: the chains of this run were "
+        "lucky.",
+        "Sample again with a smaller step_size; narrow the priors if it stays.",
+    ),
+    "excursion": (
+        "A chain was carried away: the log density at {where} (unconstrained) is {value:.0f} lower "
+        "than nearer the center, and draws of the posterior go no further than {limit:.0f}. "
+        "Standard deviations and tails are too wide.",
+        f"{_LESS_NOISE}: gradient noise, or the step, is too large in that tail.",
+    ),
     "gradient_noise_share": (
         "In the worst direction the variance of the gradient noise is {value:.2f} of the injected "
         "noise's, above {limit:.2f}.",
@@ -85,6 +128,16 @@ def worst(name: str, values: np.ndarray, limits: np.ndarray, labels: list[str]) 
         yield check(name, values[i], limits[i], labels[i])
 
 
+def largest(
+    name: str, values: np.ndarray, limits: np.ndarray, labels: list[str]
+) -> Iterator[Check]:
+    """Check the largest value, or the largest of those beyond their limits; none if all are NaN."""
+    if not np.isnan(values).all():
+        beyond = np.where(values > limits, values, np.nan)
+        i = int(np.nanargmax(values if np.isnan(beyond).all() else beyond))
+        yield check(name, values[i], limits[i], labels[i])
+
+
 def check(name: str, value: float, limit: float, where: str) -> Check:
     """Judge a value: effective draws must reach their limit, the rest must not exceed it."""
     value, limit = float(value), float(limit)
@@ -94,10 +147,12 @@ def check(name: str, value: float, limit: float, where: str) -> Check:
         "limit": limit,
         "where": where or "a parameter",
         "percent": min(100 * abs(value), 999.0),
+        "signed": float(np.clip(100 * value, -999.0, 999.0)),
         "limit_percent": 100 * limit,
         "more": math.ceil(limit / max(value, 1.0)),
         "is_are": "is" if where else "are on average",
         "large_small": "large" if value > 0 else "small",
+        "far_short": "far" if value > 0 else "short",
         "high_low": "high" if value > 0 else "low",
         "sd_fix": _TOO_WIDE if value > 0 else _TOO_NARROW,
     }

@@ -2,7 +2,8 @@
 """Is a run to be trusted? Convergence, errors that its gradients reveal, gradient noise, center.
 
 Limits allow for Monte Carlo error, and for the number of parameters by Bonferroni's inequality, so
-that an exact sampler gets a warning in fewer than one in 1000 runs.
+that an exact sampler gets a warning in fewer than six of 1000 runs: one in 1000 for each of R-hat,
+means, standard deviations, and these in bulk and tails; two for the comparison with half the step.
 """
 
 from __future__ import annotations
@@ -16,23 +17,26 @@ from scipy.special import chdtri
 
 from pymc_sgcv.errors import warn
 from pymc_sgcv.results import containers
-from pymc_sgcv.results.checks import Check, check, worst
+from pymc_sgcv.results.batches import batch_means, chunks
+from pymc_sgcv.results.checks import Check, check, largest, worst
 from pymc_sgcv.results.containers import Container, check_container, get_group, group_names
 from pymc_sgcv.results.groups import (
     GRADIENT,
     MIN_DRAWS,
     UNCONSTRAINED,
+    column_parts,
     gradient_groups,
     require_group,
     rv_name,
 )
-from pymc_sgcv.results.identities import TARGET_BIAS, SteinErrors, batch_means, chunks, stein_errors
+from pymc_sgcv.results.halfstep import HALF_STEP
+from pymc_sgcv.results.identities import TARGET_BIAS, SteinErrors, stein_errors
 from pymc_sgcv.setup.plan import SETUP_STATISTICS
 from pymc_sgcv.setup.search import near_enough
 
 R_HAT, ESS_PER_CHAIN = 1.01, 100
 NOISE_SHARE, CHAIN_DISTANCE = 0.5, 1.0
-FALSE_ALARMS = 1e-3 / 3  # for each of R-hat, means and standard deviations
+FALSE_ALARMS = 1e-3  # for each of R-hat, means, standard deviations, and these locally
 SLOWEST = 50
 
 
@@ -60,6 +64,13 @@ def diagnose(idata: Container) -> pd.DataFrame:
         - ``sd_error``: relative error of the standard deviation in these draws, Monte Carlo error
           included, from E[(θ − E θ) g] = −1; ``sd_error_average``: the same over all directions,
           far more precise. They fail above 5 %, if Monte Carlo error does not explain it.
+        - ``bulk_sd_error``, ``tail_sd_error``: the same from the bulk of the draws and from either
+          tail, by bounded functions, which a few draws far out cannot blind.
+        - ``half_step_mean``, ``half_step_sd``, ``half_step_sd_average``, ``half_step_quantile``:
+          what changes at half the step, if `sample` has made that check: means and 5 and 95 %
+          quantiles in standard deviations, standard deviations relative to themselves.
+        - ``excursion``: of the draws far from those of other chains, by how much the log density is
+          lower than on the way to the center; the limit is what a log-concave posterior allows.
         - ``gradient_noise_share``, ``predicted_sd_error``: what the set-up measured and expects.
         - ``chain_distance``: from the center to the draws' means, in standard deviations;
           ``center_distance``: from the center to the mode, where the former is not known or large.
@@ -80,11 +91,11 @@ def diagnose(idata: Container) -> pd.DataFrame:
     ... )
     >>> table = diagnose(idata)
     >>> table.index[~table["ok"]].tolist()
-    ['sd_error', 'sd_error_average']
+    ['sd_error', 'sd_error_average', 'bulk_sd_error', 'tail_sd_error']
     >>> print(table.loc["sd_error", "value"].round(1))
     0.4
     """
-    checks = _checks(idata)
+    checks = all_checks(idata)
     columns = ("value", "limit", "ok", "where")
     rows = {column: [getattr(one, column) for one in checks] for column in columns}
     rows["advice"] = ["" if one.ok else one.advice for one in checks]
@@ -99,12 +110,13 @@ def warn_about(idata: Container) -> None:
     idata : arviz.InferenceData or xarray.DataTree
         As for `diagnose`.
     """
-    for one in _checks(idata):
+    for one in all_checks(idata):
         if not one.ok:
             warn(f"{one.problem} {one.advice}")
 
 
-def _checks(idata: Container) -> list[Check]:
+def all_checks(idata: Container) -> list[Check]:
+    """The rows of `diagnose`, with sentences for those that fail."""
     check_container(idata)
     posterior = require_group(idata, "posterior")
     idata = _sorted(idata)
@@ -123,6 +135,7 @@ def _checks(idata: Container) -> list[Check]:
     count = draws.sizes["chain"] * draws.sizes["draw"]
     if all(groups.values()) and not bad and count >= MIN_DRAWS:
         checks += _stein_checks(stein_errors(idata), float(attrs.get("target_bias", TARGET_BIAS)))
+    checks += _half_step_checks(_group(idata, HALF_STEP), attrs)
     return checks + list(_setup_checks(attrs, size))
 
 
@@ -146,11 +159,16 @@ def _not_finite(groups: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], int]:
     counts = {}
     for group, dataset in groups.items():
         for name, array in dataset.items():
-            with np.errstate(over="ignore", invalid="ignore"):
-                total = array.values.sum()  # one cheap pass; a sum may overflow, so count
-            if not np.isfinite(total):
-                counts[group, str(name)] = int((~np.isfinite(array.values)).sum())
-    return {key: count for key, count in counts.items() if count}
+            count = sum(map(_infinite, column_parts(array)))
+            if count:
+                counts[group, str(name)] = count
+    return counts
+
+
+def _infinite(values: np.ndarray) -> int:
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = values.sum()  # one cheap pass; a sum may overflow, so count
+    return 0 if np.isfinite(total) else int((~np.isfinite(values)).sum())
 
 
 def _finite_check(bad: Mapping[tuple[str, str], int]) -> Check:
@@ -167,11 +185,21 @@ def _convergence_checks(draws: xr.Dataset) -> Iterator[Check]:
     bulk, tail = (containers.ess(slow, kind)["x"].values for kind in ("bulk", "tail"))
     if chains > 1:
         limits = _r_hat_limit(bulk, chains, _size(draws))
-        yield from worst("r_hat", containers.rhat(slow)["x"].values, limits, labels)
+        yield from largest("r_hat", containers.rhat(slow)["x"].values, limits, labels)
     for name, values in (("ess_bulk", bulk), ("ess_tail", tail)):
         if not np.isnan(values).all():
             i = int(np.nanargmin(values))
             yield check(name, values[i], ESS_PER_CHAIN * chains, labels[i])
+
+
+def least_ess(draws: xr.Dataset) -> tuple[float, str]:
+    """Bulk ESS of the component that has least of it, and its name."""
+    slow, labels = _slowest(draws)
+    ess = containers.ess(slow, "bulk")["x"].values
+    if np.isnan(ess).all():
+        return 0.0, labels[0]
+    worst = int(np.nanargmin(ess))
+    return float(ess[worst]), labels[worst]
 
 
 def _slowest(draws: xr.Dataset) -> tuple[xr.Dataset, list[str]]:
@@ -179,14 +207,14 @@ def _slowest(draws: xr.Dataset) -> tuple[xr.Dataset, list[str]]:
     columns, labels, slowness = [], [], []
     chains = draws.sizes["chain"]
     for name in draws:
-        array = draws[name].transpose("chain", "draw", ...)
-        x = array.values.reshape(chains * array.sizes["draw"], -1)
-        times = np.hstack([_autocorrelation(x[:, part], chains) for part in chunks(x)])
-        slow = np.unique(np.argsort(-times, axis=1, kind="stable")[:, :SLOWEST])
-        names = containers.labels(array)
-        columns.append(x[:, slow])
-        labels += [names[i] for i in slow]
-        slowness.append(times[:, slow])
+        names = containers.labels(draws[name].transpose("chain", "draw", ...))
+        for x in column_parts(draws[name]):
+            times = np.hstack([_autocorrelation(x[:, part], chains) for part in chunks(x)])
+            slow = np.unique(np.argsort(-times, axis=1, kind="stable")[:, :SLOWEST])
+            columns.append(x[:, slow])
+            labels += [names[i] for i in slow]
+            names = names[x.shape[1] :]
+            slowness.append(times[:, slow])
     order = np.argsort(-np.hstack(slowness), axis=1, kind="stable")[:, :SLOWEST]
     chosen = np.unique(order)
     slowest = np.hstack(columns)[:, chosen].reshape(chains, draws.sizes["draw"], -1)
@@ -219,11 +247,40 @@ def _stein_checks(errors: SteinErrors, target_bias: float) -> Iterator[Check]:
     yield from worst("mean_shift", errors.shift, shift_limits, errors.labels)
     yield from worst("sd_error", sd[:-1], sd_limits[:-1], errors.labels)
     yield from worst("sd_error_average", sd[-1:], sd_limits[-1:], [""])
+    local, limits = errors.local_sd_error, errors.local_limits(target_bias, FALSE_ALARMS)
+    yield from worst("bulk_sd_error", local[0], limits[0], errors.labels)
+    yield from worst("tail_sd_error", local[1:].ravel(), limits[1:].ravel(), errors.labels * 2)
+
+
+def _half_step_checks(found: xr.Dataset, attrs: Mapping) -> Iterator[Check]:
+    """What a second run at half the step has changed."""
+    if "half_step_diverged" in attrs:
+        yield check("half_step_diverged", 1, 0, str(attrs["half_step_diverged"]))
+    if not found.data_vars:
+        return
+    one = found.isel(half_step_estimate=0, half_step_quantity=0, drop=True)
+    labels = [label for name in one for label in containers.labels(one[name])]
+    rows = {"half_step_mean": ["mean"], "half_step_sd": ["sd"], "half_step_quantile": ["q5", "q95"]}
+    for row, quantities in rows.items():
+        change, limit = (
+            np.concatenate(
+                [
+                    np.ravel(v.sel(half_step_estimate=estimate, half_step_quantity=quantity).values)
+                    for quantity in quantities
+                    for v in found.values()
+                ]
+            )
+            for estimate in ("change", "limit")
+        )
+        yield from worst(row, change, limit, labels * len(quantities))
+    average, limit = (found.attrs[f"average_sd_change{end}"] for end in ("", "_limit"))
+    yield check("half_step_sd_average", average, limit, "")
 
 
 def _setup_checks(attrs: Mapping, size: int) -> Iterator[Check]:
     """What the set-up stored as attributes; what it did not store is left out."""
     limits = {
+        "excursion": float(attrs.get("excursion_limit", np.inf)),
         "gradient_noise_share": NOISE_SHARE,
         "predicted_sd_error": float(attrs.get("target_bias", TARGET_BIAS)),
         "center_distance": near_enough(size),

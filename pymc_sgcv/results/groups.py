@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ from pymc_sgcv.results.containers import (
 GRADIENT = "gradient"
 UNCONSTRAINED = "unconstrained_posterior"
 MIN_DRAWS = 10
+PART = 2**22  # numbers of an array that are looked at together
 
 _DIVERGED = (
     "The chain diverged there: sample again with a smaller step size, or keep only the draws "
@@ -183,6 +184,19 @@ def flat_draws(array: xr.DataArray, what: str, fix: str = _DIVERGED) -> np.ndarr
     if not np.isfinite(matrix.sum()):  # one cheap pass; a sum may also overflow, so look again
         _check_finite(matrix, array.sizes["draw"], what, fix)
     return matrix
+
+
+def column_parts(array: xr.DataArray) -> Iterator[np.ndarray]:
+    """Draws as matrices (chain * draw, components) of some 30 MB, one after the other.
+
+    Of an array that is in a file, no more than a part is in memory.
+    """
+    array = array.transpose("chain", "draw", ...)
+    n, components = math.prod(array.shape[:2]), math.prod(array.shape[2:])
+    step = max(1, PART * array.sizes[array.dims[2]] // max(1, array.size)) if components > 1 else 1
+    for start in range(0, array.shape[2] if components > 1 else 1, step):
+        part = array[:, :, start : start + step] if components > 1 else array
+        yield np.asarray(part.values).reshape(n, -1)
 
 
 def read_scores(idata: Container, draws: xr.Dataset, group: str, order: int) -> Scores:

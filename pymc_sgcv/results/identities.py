@@ -18,21 +18,30 @@ is applied to, which keeps both unbiased.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from scipy.special import stdtrit
 
 from pymc_sgcv.results import containers
+from pymc_sgcv.results.batches import BATCHES, batch_means, chunks
+from pymc_sgcv.results.bounded import BULK_TOLERANCE, TAIL_TOLERANCE, local_ratios
 from pymc_sgcv.results.containers import Container, get_group
-from pymc_sgcv.results.groups import GRADIENT, Scores, gradient_groups, read_scores, require_group
+from pymc_sgcv.results.groups import (
+    GRADIENT,
+    UNCONSTRAINED,
+    Scores,
+    column_parts,
+    gradient_groups,
+    read_scores,
+    require_group,
+)
 
 SD_TOLERANCE, SHIFT_TOLERANCE, GROSS_ERROR = 0.05, 0.1, 0.25
 TARGET_BIAS = 0.03
-BATCHES = 20  # of 5 autocorrelation times each where a chain has 100 effective draws
 DENSE_LIMIT, DRAWS_PER_PARAMETER = 1000, 10
-CHUNK = 2**22  # numbers in one pass over the parameters
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,9 @@ class SteinErrors:
         Variance of √Cⱼⱼ u·g that is not linear in θ, (d,); the linear part has about ratio².
     batches
         Number of batch means behind the standard errors.
+    local, local_error
+        The same ratio in the bulk and in the lower and upper tail, by bounded functions
+        (`pymc_sgcv.results.bounded`), and its standard error: (3, d).
     """
 
     labels: list[str]
@@ -64,6 +76,8 @@ class SteinErrors:
     robust_error: np.ndarray
     noise: np.ndarray
     batches: int
+    local: np.ndarray = field(default_factory=lambda: np.empty((3, 0)))
+    local_error: np.ndarray = field(default_factory=lambda: np.empty((3, 0)))
 
     @property
     def sd_error(self) -> np.ndarray:
@@ -83,14 +97,32 @@ class SteinErrors:
         `target_bias` with a probability below `alarms`, over all parameters together.
         """
         t = -stdtrit(self.batches - 1, alarms / (2 * len(self.ratio)))
-        shift = np.maximum(SHIFT_TOLERANCE, TARGET_BIAS + t * self.shift_error)
+        shift = np.maximum(max(SHIFT_TOLERANCE, target_bias), target_bias + t * self.shift_error)
         # A draw in the neck of a funnel can hide an error behind the standard error it causes.
         robust = np.minimum(self.ratio_error, 1.5 * self.robust_error)
         error = np.where(np.abs(self.sd_error) > GROSS_ERROR, robust, self.ratio_error)
-        above = np.sqrt((1 + target_bias) ** 2 + t * error) - 1
-        below = 1 - np.sqrt(np.maximum((1 - target_bias) ** 2 - t * error, 0.0))
-        sd = np.where(self.sd_error > 0, above, below)
+        sd = _sd_limits(self.sd_error, target_bias, t * error)
         return shift, np.maximum(max(SD_TOLERANCE, target_bias), sd)
+
+    @property
+    def local_sd_error(self) -> np.ndarray:
+        """Relative error of the standard deviations by `local`: (3, d)."""
+        return np.sqrt(np.maximum(self.local, 0.0)) - 1
+
+    def local_limits(self, target_bias: float, alarms: float) -> np.ndarray:
+        """How large `local_sd_error` may be; in the tails twice `target_bias` is tolerated."""
+        t = -stdtrit(self.batches - 1, alarms / (2 * max(self.local.size, 1)))
+        tolerated = np.array([target_bias, 2 * target_bias, 2 * target_bias])[:, None]
+        least = np.array([BULK_TOLERANCE, TAIL_TOLERANCE, TAIL_TOLERANCE])[:, None]
+        limits = _sd_limits(self.local_sd_error, tolerated, t * self.local_error)
+        return np.maximum(np.maximum(least, tolerated), limits)
+
+
+def _sd_limits(sd_error: np.ndarray, bias: float | np.ndarray, chance: np.ndarray) -> np.ndarray:
+    """How far chance takes an error of an sd from `bias`, if it takes its ratio by `chance`."""
+    above = np.sqrt((1 + bias) ** 2 + chance) - 1
+    below = 1 - np.sqrt(np.maximum((1 - bias) ** 2 - chance, 0.0))
+    return np.where(sd_error > 0, above, below)
 
 
 def stein_errors(idata: Container) -> SteinErrors:
@@ -111,16 +143,23 @@ def stein_errors(idata: Container) -> SteinErrors:
     True
     """
     idata = gradient_groups(idata)
-    scores = read_scores(idata, require_group(idata, "posterior"), "posterior", order=2)
     recorded = get_group(idata, GRADIENT)
-    labels = [label for v in scores.gradient for label in containers.labels(recorded[v])]
+    labels = [label for v in recorded for label in containers.labels(recorded[v])]
+    chains, draws = recorded.sizes["chain"], recorded.sizes["draw"]
+    if len(labels) > DENSE_LIMIT:
+        separate = _separate_parts(recorded, require_group(idata, UNCONSTRAINED))
+    else:
+        separate = _parts(
+            read_scores(idata, require_group(idata, "posterior"), "posterior", order=2)
+        )
     products: Any = 0.0  # an array from the first part on
     parts = []
-    for x, g, along, noise in _parts(scores):
+    for x, g, along, noise in separate:
         products = products - np.einsum("ij,ij->i", x, g)
-        parts.append(_measure(x, along, noise, scores.chains))
-    shift, shift_error, ratio, ratio_error, robust_error, noise = np.hstack(parts)
-    average = _mean_and_errors(products[:, None] / len(labels), scores.chains)
+        parts.append(_measure(x, along, noise, chains))
+    measured = np.hstack(parts)
+    shift, shift_error, ratio, ratio_error, robust_error, noise = measured[:6]
+    average = _mean_and_errors(products[:, None] / len(labels), chains)
     return SteinErrors(
         labels=labels,
         shift=shift,
@@ -129,23 +168,10 @@ def stein_errors(idata: Container) -> SteinErrors:
         ratio_error=np.append(ratio_error, average[1]),
         robust_error=np.append(robust_error, average[2]),
         noise=noise,
-        batches=scores.chains * min(BATCHES, scores.draws),
+        batches=chains * min(BATCHES, draws),
+        local=measured[6:9],
+        local_error=measured[9:],
     )
-
-
-def batch_means(x: np.ndarray, chains: int) -> np.ndarray:
-    """Means of up to 20 batches of equal length per chain, for draws (chains * draws, k)."""
-    draws = len(x) // chains
-    batches = min(BATCHES, draws)
-    length = draws // batches
-    last = x.reshape(chains, draws, -1)[:, draws - batches * length :]
-    return last.reshape(chains * batches, length, -1).mean(axis=1)
-
-
-def chunks(x: np.ndarray) -> Iterator[slice]:
-    """Columns of a matrix in parts of moderate size."""
-    step = max(1, CHUNK // len(x))
-    return (slice(start, start + step) for start in range(0, x.shape[1], step))
 
 
 def _parts(scores: Scores) -> Iterator[tuple[np.ndarray, ...]]:
@@ -161,11 +187,21 @@ def _parts(scores: Scores) -> Iterator[tuple[np.ndarray, ...]]:
         return
     for v, gradient in scores.gradient.items():
         for part in chunks(gradient):
-            x, g = scores.position[v][:, part], gradient[:, part]
-            x = x - x.mean(axis=0)
-            square = np.einsum("ij,ij->j", x, x)
-            slope = np.einsum("ij,ij->j", x, g) / np.where(square > 0, square, 1.0)
-            yield x, g, g, g - x * slope
+            yield _alone(scores.position[v][:, part], gradient[:, part])
+
+
+def _separate_parts(recorded: xr.Dataset, where: xr.Dataset) -> Iterator[tuple[np.ndarray, ...]]:
+    """The same where every parameter stands alone, of draws that may be in a file."""
+    for v in recorded:
+        pairs = zip(column_parts(where[v]), column_parts(recorded[v]), strict=True)
+        yield from (_alone(x.astype(float), g.astype(float)) for x, g in pairs)
+
+
+def _alone(x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, ...]:
+    x = x - x.mean(axis=0)
+    square = np.einsum("ij,ij->j", x, x)
+    slope = np.einsum("ij,ij->j", x, g) / np.where(square > 0, square, 1.0)
+    return x, g, g, g - x * slope
 
 
 def _along(x: np.ndarray, g: np.ndarray, chains: int) -> np.ndarray:
@@ -182,12 +218,13 @@ def _along(x: np.ndarray, g: np.ndarray, chains: int) -> np.ndarray:
 
 
 def _measure(x: np.ndarray, along: np.ndarray, noise: np.ndarray, chains: int) -> np.ndarray:
-    """Rows: shift, its error, ratio, its two errors, variance of the noise."""
+    """Rows: shift, its error, ratio, its two errors, variance of the noise; local ones, errors."""
     sd = x.std(axis=0)
     shift, shift_error, _ = _mean_and_errors(-along * sd, chains)
     ratio, ratio_error, robust_error = _mean_and_errors(-x * along, chains)
     variance = noise.var(axis=0) * sd**2
-    return np.stack([shift, shift_error, ratio, ratio_error, robust_error, variance])
+    rows = np.stack([shift, shift_error, ratio, ratio_error, robust_error, variance])
+    return np.vstack([rows, *local_ratios(x, along, chains)])
 
 
 def _mean_and_errors(x: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_sgcv.results.containers import Container
-from pymc_sgcv.results.groups import gradient_groups, read_scores, require_group
+from pymc_sgcv.results.containers import Container, get_group, group_names, new_container
+from pymc_sgcv.results.groups import GRADIENT, gradient_groups, read_scores, require_group
 
 DENSE_LIMIT, DRAWS_PER_PARAMETER = 400, 10
+LARGE = 5e8  # bytes of gradients, above which only those of `max_draws` draws are read
 ROWS = 2**21  # numbers of the kernel matrix held at a time
 
 
@@ -69,6 +70,9 @@ def ksd(idata: Container, max_draws: int = 2000, *, group: str = "posterior") ->
     if max_draws < 2:
         raise ValueError(f"max_draws is {max_draws}, but pairs of draws are compared: pass 2000.")
     idata = gradient_groups(idata)
+    warmup = "warmup_" if group.startswith("warmup_") else ""
+    if require_group(idata, warmup + GRADIENT).nbytes > LARGE:
+        idata = _thinned(idata, max_draws)
     scores = read_scores(idata, require_group(idata, group), group, order=2)
     names = list(scores.gradient)
     n = scores.chains * scores.draws
@@ -76,6 +80,17 @@ def ksd(idata: Container, max_draws: int = 2000, *, group: str = "posterior") ->
     x = np.hstack([scores.position[v][rows] for v in names])
     g = np.hstack([scores.gradient[v][rows] for v in names])
     return float(np.sqrt(max(0.0, stein_discrepancy(*_standardised(x, g)))))
+
+
+def _thinned(idata: Container, max_draws: int) -> Container:
+    """At least so many draws, evenly spaced, so that no more are read."""
+    groups = {name: get_group(idata, name) for name in group_names(idata)}
+    thinned = {}
+    for name, dataset in groups.items():
+        if "draw" in dataset.dims:
+            every = max(1, dataset.sizes["chain"] * dataset.sizes["draw"] // max_draws)
+            thinned[name] = dataset.isel(draw=slice(None, None, every))
+    return new_container(thinned)
 
 
 def stein_discrepancy(x: np.ndarray, g: np.ndarray) -> float:

@@ -10,9 +10,10 @@ import numpy as np
 import xarray as xr
 
 from pymc_sgcv.results import containers
+from pymc_sgcv.results.batches import batch_means
 from pymc_sgcv.results.containers import Container, check_container, get_group, group_names
 from pymc_sgcv.results.groups import GRADIENT, flat_draws, gradient_groups, rv_name, select_names
-from pymc_sgcv.results.identities import SD_TOLERANCE, SteinErrors, batch_means, stein_errors
+from pymc_sgcv.results.identities import SD_TOLERANCE, SteinErrors, stein_errors
 from pymc_sgcv.results.zv import zv
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 
 import numpy as np
 import pytensor
@@ -30,6 +31,7 @@ class Reparametrization:
     def __init__(self, target: Target, geometry: Geometry, compile_kwargs: dict | None = None):
         self.target, self.geometry = target, geometry
         self.functions = compile_geometry(target, geometry, compile_kwargs)
+        self._lock = Lock()  # a function of PyTensor's has one storage for all threads
 
     @cached_property
     def _inverse(self) -> Callable:
@@ -41,7 +43,9 @@ class Reparametrization:
 
     def find(self, theta: np.ndarray, degree: np.ndarray) -> np.ndarray:
         """φ of one θ."""
-        return np.concatenate([np.ravel(x) for x in self._inverse(*self._values(theta), degree)])
+        with self._lock:
+            values = self._inverse(*self._values(theta), degree)
+            return np.concatenate([np.ravel(x) for x in values])
 
     @cached_property
     def _log_scales(self) -> Callable:

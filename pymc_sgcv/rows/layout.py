@@ -13,16 +13,38 @@ from pymc_sgcv.model.target import Plate
 
 @dataclass(frozen=True)
 class Layout:
-    """How minibatches are drawn: their rows, and per plate their size and the rows' weights."""
+    """How minibatches are drawn.
+
+    Attributes
+    ----------
+    subsampling
+        One of `pymc_sgcv.rows.minibatch.SUBSAMPLING`.
+    batch_sizes
+        Rows of a minibatch: of every plate, or of every stratum of every plate.
+    weights
+        Per plate, the probabilities of its rows, or None.
+    strata
+        Per plate, the number of the stratum of each row, or None. A minibatch has a block of rows
+        of every stratum.
+    """
 
     subsampling: str
     batch_sizes: tuple[int, ...]
     weights: tuple[np.ndarray | None, ...]
+    strata: tuple[np.ndarray | None, ...]
 
     @property
     def weighted(self) -> bool:
         """Whether some rows are drawn more often than others."""
         return any(weights is not None for weights in self.weights)
+
+    def equals(self, other: Layout) -> bool:
+        """Whether the other one draws the very same minibatches."""
+        same = self.subsampling == other.subsampling and self.batch_sizes == other.batch_sizes
+        return same and all(
+            a is b or (a is not None and b is not None and np.array_equal(a, b))
+            for a, b in zip(self.weights, other.weights, strict=True)
+        )
 
 
 def first_layout(
@@ -36,6 +58,7 @@ def first_layout(
         subsampling,
         tuple(plate.batch_size for plate in plates),
         tuple(_checked(plate, given) for plate, given in zip(plates, by_plate, strict=True)),
+        (None,) * len(plates),
     )
 
 

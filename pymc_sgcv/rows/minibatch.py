@@ -9,6 +9,9 @@ Three ways to draw a minibatch of n out of N rows, all of them unbiased:
     a fresh uniform sample without replacement, gathered row by row.
 ``"iid"``
     independent rows with replacement (the paper), uniform or with given probabilities.
+
+Blocks may be drawn from strata, sets of rows of which some are seen more often than others, up to
+always: a minibatch is then a block of each, every row weighted with how seldom it is seen.
 """
 
 from __future__ import annotations
@@ -71,6 +74,8 @@ class Rows:
         One of ``"block"``, ``"without"``, ``"iid"``.
     weights
         Row probabilities pᵢ (any positive scale) for ``"iid"``.
+    labels
+        The stratum of each row for ``"block"``: the copy is in their order.
     """
 
     def __init__(
@@ -81,12 +86,13 @@ class Rows:
         batch_size: int,
         subsampling: str = "block",
         weights: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
     ):
         kinds = [kind.dtype for kind in gradient.row_types]
         self.n_rows = len(arrays[0])
         self.method = WEIGHTED if weights is not None else SUBSAMPLING.index(subsampling)
         if self.method == BLOCK:
-            self.arrays = shuffled(arrays, kinds)
+            self.arrays = shuffled(arrays, kinds, labels)
         else:
             self.arrays = [np.ascontiguousarray(a, k) for a, k in zip(arrays, kinds, strict=True)]
         self.gradient = gradient
@@ -114,6 +120,17 @@ class Rows:
     def scratch(self) -> Scratch:
         """What one chain needs for itself: buffers, weights, indices."""
         return Scratch(self)
+
+    def strata(self, counts: Sequence[int], batch_sizes: Sequence[int]) -> list[Rows]:
+        """So many rows after the other as data of their own, not copied, with a batch of each."""
+        parts, start = [], 0
+        for count, n in zip(counts, batch_sizes, strict=True):
+            part = copy(self)
+            part.n_rows, part.arrays = count, [a[start : start + count] for a in self.arrays]
+            part._set_batch_size(n)
+            parts.append(part)
+            start += count
+        return parts
 
     def sample(self, k: int) -> Rows:
         """Some k random rows as data of their own; of a shuffled copy the first k, not copied."""
@@ -184,7 +201,8 @@ def choose(plate, rng):
     n, n_rows = plate[BATCH], plate[N_ROWS]
     index = carray(pointer(plate[INDEX]), (n,), np.intp)
     if plate[METHOD] == BLOCK:
-        index[0] = below(rng, n_rows)
+        start = below(rng, n_rows)
+        index[0] = start if n < n_rows else 0  # all rows are one piece
     elif plate[METHOD] == IID:
         for i in range(n):
             index[i] = below(rng, n_rows)

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pymc as pm
 
-from pymc_sgcv.engine.compile import compile_target
+from pymc_sgcv.engine.compile import compile_row_terms, compile_target
 from pymc_sgcv.model.geometry import find_geometry
 from pymc_sgcv.model.graph import name_of
 from pymc_sgcv.model.proof import prove_rows
@@ -35,6 +35,7 @@ from pymc_sgcv.rows.minibatch import (
 
 _PARTS = 16
 """Full passes are summed in this many parts, whatever the cores, for the same result."""
+_ROWS_AT_ONCE = 1 << 16
 
 
 class Problem:
@@ -125,6 +126,11 @@ class Problem:
             self.change, np.zeros(self.change.geometry.size) if degree is None else degree
         )
 
+    def centred_coordinates(self) -> Coordinates:
+        """Those in which group effects are themselves, however they are declared."""
+        change = self.change
+        return self.coordinates(None if change is None else np.ones(change.geometry.size))
+
     def first_layout(self) -> Layout:
         """What the model and the user say."""
         return first_layout(self.target.plates, self.subsampling, self._given_weights)
@@ -138,23 +144,24 @@ class Problem:
         self.prior = np.zeros(RECORD_LENGTH, dtype=np.intp)
         self.prior[FUNCTION] = prior.address
         self.prior[FULL_TABLE] = self._prior_table.ctypes.data
-        rows = [
-            Rows(
+        rows: list[Rows] = []
+        sizes = list(layout.batch_sizes)
+        plates = zip(
+            self.target.plates, self.functions.plates, layout.weights, layout.strata, strict=True
+        )
+        for plate, gradient, weights, labels in plates:
+            counts = [plate.n_rows] if labels is None else np.bincount(labels).tolist()
+            own, sizes = sizes[: len(counts)], sizes[len(counts) :]
+            whole = Rows(
                 gradient,
                 plate.arrays(),
                 gradient.fixed_values(self.others),
-                n,
+                own[0],
                 layout.subsampling,
                 weights,
+                labels,
             )
-            for plate, gradient, n, weights in zip(
-                self.target.plates,
-                self.functions.plates,
-                layout.batch_sizes,
-                layout.weights,
-                strict=True,
-            )
-        ]
+            rows += [whole] if labels is None else whole.strata(counts, own)
         self._take_up(layout, rows)
 
     def resize(self, batch_sizes: Sequence[int]) -> None:
@@ -211,6 +218,24 @@ class Problem:
             scratch.set_fixed(rows.fixed)
         self._samples = {}
 
+    def row_terms(self, points: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """For some rows of a plate after the other: its number, and ℓᵢ at `points`, (points, rows).
+
+        In the order of the user's arrays.
+        """
+        for number, plate in enumerate(self.target.plates):
+            kinds = [row.type.dtype for row in plate.rows]
+            arrays = plate.arrays()
+            for start in range(0, plate.n_rows, _ROWS_AT_ONCE):
+                part = slice(start, start + _ROWS_AT_ONCE)
+                rows = [np.ascontiguousarray(a[part], k) for a, k in zip(arrays, kinds)]
+                terms = [self._row_terms[number](point, rows, self.others) for point in points]
+                yield number, np.stack(terms)
+
+    @cached_property
+    def _row_terms(self) -> list[Callable[..., np.ndarray]]:
+        return [compile_row_terms(self.target, plate) for plate in self.target.plates]
+
     def constrained(self, theta: np.ndarray) -> dict[str, np.ndarray]:
         """Values of the sampled variables on the model's own scale, by name."""
         values = self._constrain(
@@ -222,8 +247,9 @@ class Problem:
     @cached_property
     def _constrain(self) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
         values = list(self.target.values)
-        graphs = self.model.replace_rvs_by_values([self.model.values_to_rvs[v] for v in values])
-        return self.model.compile_fn(graphs, inputs=values, mode=PYTHON, on_unused_input="ignore")
+        model = self.target.model
+        graphs = model.replace_rvs_by_values([model.values_to_rvs[v] for v in values])
+        return model.compile_fn(graphs, inputs=values, mode=PYTHON, on_unused_input="ignore")
 
     def prior_gradient(self, points: np.ndarray) -> np.ndarray:
         """∇ℓ₀ at each of `points`."""

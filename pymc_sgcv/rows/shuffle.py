@@ -15,11 +15,15 @@ SEED = 20190425
 _ROWS_AT_A_TIME = 1 << 16
 
 
-def shuffled(arrays: Sequence[np.ndarray], kinds: Sequence[str]) -> list[np.ndarray]:
-    """Copies of the types `kinds`, all in one random order of their rows."""
+def shuffled(
+    arrays: Sequence[np.ndarray], kinds: Sequence[str], labels: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """Copies of the types `kinds`, all in one random order of their rows, by label if given."""
     n_rows = len(arrays[0])
     order = np.arange(n_rows, dtype=np.int32 if n_rows < 2**31 else np.int64)
     np.random.default_rng(SEED).shuffle(order)
+    if labels is not None:
+        order = order[np.argsort(labels[order], kind="stable")]
     parts = [slice(i, i + _ROWS_AT_A_TIME) for i in range(0, n_rows, _ROWS_AT_A_TIME)]
     copies = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:

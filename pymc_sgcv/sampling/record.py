@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pymc as pm
@@ -18,9 +21,15 @@ import xarray as xr
 from pymc_sgcv.arguments import names_in
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.model.target import Parameter, Target
-from pymc_sgcv.results.groups import to_idata_groups
+from pymc_sgcv.results.groups import GRADIENT, UNCONSTRAINED, to_idata_groups
 from pymc_sgcv.results.posterior import Transform, named_dataset
+from pymc_sgcv.results.running import Group
 
+if TYPE_CHECKING:
+    from pymc_sgcv.sampling.runs import Run
+
+Arrays: TypeAlias = Callable[[str, str, tuple[int, ...], np.dtype], Any]
+"""What makes an array: of a group, by name, of a shape and type."""
 _BLOCK_NUMBERS = 1 << 17
 """Numbers in a block of draws and what is computed from it: 1 MB, which stays in the cache."""
 _LARGE = 4e9
@@ -76,29 +85,88 @@ class Record:
         self.transform = Transform(target, names)
         self.values = _stored_values(target, self.transform.needed, gradients)
         spans = {"": (tune, tune + draws)} | ({"warmup_": (0, tune)} if keep_tune and tune else {})
-        self._warn_if_large(chains * sum(stop - start for start, stop in spans.values()))
-        self.parts = {prefix: _Part(self, chains, *span) for prefix, span in spans.items()}
-        self.moments = [Moments(target.size) for _ in range(chains if center is not None else 0)]
+        self.tune, self.total, self.chains = tune, tune + draws, chains
+        self.spans = spans
+        self.parts = self.make_parts()
+        self.handed = [0] * chains
+        self.watched = False
+        measured = chains if center is not None else 0
+        self.moments = [Group(target.size) for _ in range(measured)]
+        self.rest = [Group(target.size) for _ in range(measured)]
 
-    @property
-    def longest_block(self) -> int:
-        """So many draws at a time keep what is not stored small."""
+    def make_parts(self) -> dict[str, Part]:
+        """The arrays of draws, by the prefix of their groups: here in memory."""
+        self._warn_if_large(self.chains * sum(stop - start for start, stop in self.spans.values()))
+
+        def make(group: str, name: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+            return np.empty(shape, kind)
+
+        return {prefix: Part(self, *span, make) for prefix, span in self.spans.items()}
+
+    @cached_property
+    def piece(self) -> int:
+        """Draws that Deterministics are computed for at a time: what is not stored stays small.
+
+        How many that are decides the last bits of a product of matrices, so it is always as many.
+        """
         computed = sum(math.prod(shape) for shape in self.transform.shapes.values())
         return max(1, _BLOCK_NUMBERS // (self.target.size + computed))
 
+    @property
+    def block(self) -> int:
+        """Draws that are handed over at a time: some pieces."""
+        return self.piece
+
+    def end_of_block(self, first: int) -> int:
+        """Where the block ends that begins at a draw: the same however many draws are asked for.
+
+        Tuning draws have blocks of their own, the last of them as short as it must be.
+        """
+        start = 0 if first < self.tune else self.tune
+        end = first + self.block - (first - start) % self.block
+        return min(self.tune, end) if first < self.tune else end
+
     def put(
-        self, chain: int, first: int, draws: np.ndarray, gradients: np.ndarray, steps: np.ndarray
+        self,
+        chain: int,
+        first: int,
+        draws: np.ndarray,
+        gradients: np.ndarray,
+        steps: np.ndarray,
+        whole: bool = True,
     ) -> None:
-        """Take over a block of draws (n, d) with their gradients; `first` counts from the start."""
+        """Take over a block of draws (n, d) with their gradients; `first` counts from the start.
+
+        If it is not `whole`, it will come again, with more draws.
+        """
         for part in self.parts.values():
             part.put(chain, first, draws, gradients, steps)
-        if self.moments and first + len(draws) > self.parts[""].start:
-            self.moments[chain].add(draws[max(0, self.parts[""].start - first) :])
+        self.handed[chain] = first + len(draws)
+        if self.moments and first + len(draws) > self.tune:
+            self.rest[chain] = Group(self.target.size)
+            into = self.moments[chain] if whole else self.rest[chain]
+            into.merge(Group.of(draws[max(0, self.tune - first) :]))
 
-    def forget(self, chain: int) -> None:
+    def forget(self, run: Run) -> None:
         """Let a chain begin anew."""
+        self.handed[run.number] = 0
         if self.moments:
-            self.moments[chain] = Moments(self.target.size)
+            self.moments[run.number] = Group(self.target.size)
+            self.rest[run.number] = Group(self.target.size)
+
+    def save(self, run: Run, now: bool = False) -> None:
+        """Keep what it takes to go on, if this is a record that does."""
+        if self.watched and not now and run.done > 1.2 * self.handed[run.number]:
+            run.hand_over()
+
+    def state(self, chain: int) -> dict[str, Any]:
+        """What has been computed of a chain's whole blocks."""
+        return {"moments": vars(self.moments[chain]).copy()} if self.moments else {}
+
+    def resume(self, chain: int, state: Mapping[str, Any]) -> None:
+        """Take up what another record's `state` says."""
+        if self.moments:
+            vars(self.moments[chain]).update(state["moments"])
 
     def groups(self, length: int, chains: Sequence[int]) -> dict[str, xr.Dataset]:
         """The groups of the container, of the first `length` draws of these chains."""
@@ -110,11 +178,25 @@ class Record:
                 groups |= {prefix + name: dataset for name, dataset in found.items()}
         return groups
 
+    def present(self, length: int) -> xr.Dataset:
+        """The posterior of the first `length` draws, those of tuning included."""
+        part = self.parts[""]
+        return named_dataset(self.target.model, _first(part.posterior, length - self.tune))
+
+    def seen(self) -> dict[str, xr.Dataset]:
+        """Copies of the groups as far as all chains have handed over draws."""
+        chains = [i for i, n in enumerate(self.handed) if n > self.tune]
+        if not chains:
+            raise ValueError("There are no draws yet.")
+        length, found = min(self.handed[i] for i in chains), copy(self)
+        found.parts = {prefix: part.copied(length) for prefix, part in self.parts.items()}
+        return found.groups(length, chains)
+
     def distance(self) -> dict[str, float | str]:
         """How far the draws' mean is from the center in posterior sds, for the worst parameter."""
-        pooled = Moments(self.target.size)
-        for one in self.moments:
-            pooled.merge(one.count, one.mean, one.squares)
+        pooled = Group(self.target.size)
+        for one in [*self.moments, *self.rest]:
+            pooled.merge(one)
         if self.center is None or not pooled.count:
             return {}
         spread = np.sqrt(pooled.squares / pooled.count)
@@ -139,59 +221,50 @@ class Record:
                 f"'{largest}'. Name what you need in var_names, pass gradients=False, or increase "
                 "thin.",
                 SGCVWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
-class Moments:
-    """Running mean and sum of squared deviations of each parameter (Chan et al. 1983)."""
-
-    def __init__(self, size: int):
-        self.count, self.mean, self.squares = 0, np.zeros(size), np.zeros(size)
-
-    def add(self, draws: np.ndarray) -> None:
-        """Take in draws (n, d)."""
-        mean = draws.mean(axis=0)
-        self.merge(len(draws), mean, ((draws - mean) ** 2).sum(axis=0))
-
-    def merge(self, count: int, mean: np.ndarray, squares: np.ndarray) -> None:
-        """Take in the moments of other draws."""
-        total = self.count + count
-        if count:
-            shift = mean - self.mean
-            self.squares += squares + shift**2 * (self.count * count / total)
-            self.mean += shift * (count / total)
-            self.count = total
-
-
-class _Part:
+class Part:
     """Arrays for draws `start` to `stop` of all chains, written once and never copied.
 
-    A variable without a transform has one array, read-only in the end, for both groups.
+    A variable without a transform has one array, read-only in the end, for both groups, if `share`.
     """
 
-    def __init__(self, record: Record, chains: int, start: int, stop: int):
+    def __init__(
+        self,
+        record: Record,
+        start: int,
+        stop: int,
+        make: Arrays,
+        share: bool = True,
+    ):
         self.target, self.transform = record.target, record.transform
         self.start, self.stop, self.values = start, stop, record.values
-        lead = (chains, stop - start)
+        self.piece = record.piece
+        lead = (record.chains, stop - start)
         shapes, kinds = self.transform.shapes, self.transform.dtypes
-        self.posterior = {name: np.empty(lead + shapes[name], kinds[name]) for name in shapes}
-        same = {v: n for n, v in self.transform.same.items() if kinds[n] == np.float64}
+        self.posterior = {
+            name: make("posterior", name, lead + shapes[name], kinds[name]) for name in shapes
+        }
+        same = {v: n for n, v in self.transform.same.items() if share and kinds[n] == np.float64}
         self.shared = {p.name: same[p.name] for p in self.values if p.name in same}
         own = [p for p in self.values if p.name not in self.shared]
-        self.draws = {p.name: np.empty(lead + p.shape) for p in own}
-        self.gradients = {p.name: np.empty(lead + p.shape) for p in self.values}
-        self.steps = np.empty(lead)
+        real = np.dtype(float)
+        self.draws = {p.name: make(UNCONSTRAINED, p.name, lead + p.shape, real) for p in own}
+        self.gradients = {p.name: make(GRADIENT, p.name, lead + p.shape, real) for p in self.values}
+        self.steps = make("sample_stats", "step_size", lead, real)
 
     def put(
         self, chain: int, first: int, draws: np.ndarray, gradients: np.ndarray, steps: np.ndarray
     ) -> None:
+        """Take over what a block has of these draws."""
         begin, end = max(first, self.start), min(first + len(draws), self.stop)
         if begin >= end:
             return
         source = slice(begin - first, end - first)
         place = slice(begin - self.start, end - self.start)
-        for name, value in self.transform(draws[source]).items():
+        for name, value in self._computed(draws[source]).items():
             self.posterior[name][chain, place] = value
         for p in self.values:
             for flat, arrays in ((draws, self.draws), (gradients, self.gradients)):
@@ -199,6 +272,23 @@ class _Part:
                     value = flat[source, p.start : p.stop]
                     arrays[p.name][chain, place] = value.reshape(end - begin, *p.shape)
         self.steps[chain, place] = steps[source]
+
+    def copied(self, length: int) -> Part:
+        """The draws before `length` in arrays of their own."""
+        other, n = copy(self), max(0, min(length, self.stop) - self.start)
+        other.steps = self.steps[:, :n].copy()
+        for name in ("posterior", "draws", "gradients"):
+            arrays = getattr(self, name)
+            setattr(other, name, {v: a[:, :n].copy() for v, a in arrays.items()})
+        return other
+
+    def _computed(self, draws: np.ndarray) -> dict[str, np.ndarray]:
+        """The variables of the posterior."""
+        pieces = range(0, len(draws), self.piece)
+        computed = [self.transform(draws[i : i + self.piece]) for i in pieces]
+        if len(computed) == 1:
+            return computed[0]
+        return {name: np.concatenate([one[name] for one in computed]) for name in computed[0]}
 
     def keep(self, chains: Sequence[int]) -> None:
         """Forget all other chains."""
@@ -209,6 +299,7 @@ class _Part:
             arrays.update((name, array[chains]) for name, array in arrays.items())
 
     def groups(self, n: int) -> dict[str, xr.Dataset]:
+        """Groups by name, of the first n draws."""
         model = self.target.model
         for name in self.shared.values():  # a change of one group must not change the other
             self.posterior[name].flags.writeable = False

@@ -19,9 +19,10 @@ from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, STANDARD
 from pymc_sgcv.kernel.preconditioners import Diagonal, Preconditioner, from_covariance
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_at, center_near, given_center
+from pymc_sgcv.setup.following import follow
 from pymc_sgcv.setup.modes import highest_center
-from pymc_sgcv.setup.noise import around, control_variate, gradient_noise
-from pymc_sgcv.setup.pilot import even_part, pilot, stretch
+from pymc_sgcv.setup.noise import FURTHEST, around, control_variate, gradient_noise
+from pymc_sgcv.setup.pilot import approach, even_part, pilot, stretch
 from pymc_sgcv.setup.plan import Plan, Settings
 from pymc_sgcv.setup.search import DENSE_LIMIT, refuse_infinite_gradient
 from pymc_sgcv.setup.tuner import Tuner
@@ -33,7 +34,7 @@ from pymc_sgcv.setup.tuning import (
     longest_step,
     nonlinearity,
 )
-from pymc_sgcv.setup.weights import PREFERENTIAL, can_look_at_rows, prefer
+from pymc_sgcv.setup.weights import PREFERENTIAL, prefer
 
 _log = logging.getLogger("pymc.sgcv")
 _BESIDE_OTHERS = 0.1
@@ -55,6 +56,8 @@ def make_plan(
     if settings.estimator.tabled:
         _refuse_large_tables(problem, settings)
     given = _given_factor(problem, settings.preconditioner)
+    if any(labels is not None for labels in problem.layout.strata):  # of an earlier plan
+        problem.lay_out(problem.first_layout())
     resolved: Center | None = None
     with one_blas_thread(), nullcontext() if name else _nothing_said():
         if _needs_center(settings, center):
@@ -91,19 +94,22 @@ def _decide(
     rng: np.random.Generator,
 ) -> Plan:
     """The plan; there is a center wherever `_needs_center` says so."""
-    tuning, noise, automatic = None, None, settings.automatic
+    tuning, noise, automatic, user_center = None, None, settings.automatic, center
     estimator = settings.estimator
     if settings.weights_are(PREFERENTIAL):
         assert center is not None
         prefer(problem, center.theta, center.factor, estimator == STANDARD, rng)
-    elif automatic and settings.weights_are("auto") and can_look_at_rows(problem):
+    if automatic and center is not None and center.degree is not None:
+        center = approach(problem, center, rng)
+    if automatic and settings.weights_are("auto") and not estimator.tabled:
         assert center is not None
+        draws = around(center, rng)
+        center = follow(problem, center, draws, rng)
         method = _method(settings, center, center.factor)
-        tuner = Tuner(problem, method, settings, around(center, rng), LONGEST_STEP, rng)
-        noise = tuner.weigh()
+        tuner = Tuner(problem, method, center, settings, draws, LONGEST_STEP, rng)
+        noise = tuner.stratify()
     if automatic or (isinstance(settings.preconditioner, str) and given is None):
         assert center is not None
-        user_center = center
         known = noise if estimator == CONTROL_VARIATE else None
         center, draws, gradients = pilot(problem, center, rng, known)
         if isinstance(user_center, _UserCenter):
@@ -121,8 +127,8 @@ def _decide(
             longest = min(longest, _BESIDE_OTHERS)
         longest /= stretch(problem, center, factor, rng)
         same = method.fixes_center and factor is center.factor
-        tuner = Tuner(problem, method, settings, draws, longest, rng)
-        tuning = tuner.tune(noise if same else None, center)
+        tuner = Tuner(problem, method, center, settings, draws, longest, rng)
+        tuning = tuner.tune(noise if same else None)
         method = replace(method, factor=tuning.factor, kept=tuning.kept)
         _warn_if_too_noisy(problem, tuning, settings)
     if settings.refresh == 0:  # as many rows for the full gradient as for minibatches in between
@@ -140,11 +146,14 @@ def _method(settings: Settings, center: Center | None, factor: Preconditioner) -
         factor,
         friction=settings.motion.friction,
         leapfrog=settings.motion.leapfrog,
+        furthest=FURTHEST if settings.automatic else np.inf,
         center=None if center is None else center.theta,
         constant=None if center is None else center.likelihood_gradient,
+        exponents=None if center is None else center.exponents,
         refresh=0 if settings.refresh is None else settings.refresh or 1,
         table_dtype=settings.table_dtype,
         degree=None if center is None else center.degree,
+        follows=center is not None and center.follows,
     )
 
 

@@ -45,6 +45,10 @@ class Center:
         Whether `distance` is small: at most 0.3 √d, or 1.
     position, degree
         θ̂ in those coordinates, and how far group effects are centred there; None without any.
+    exponents, follows
+        By how much the control variate follows each parameter, None for not at all
+        (`pymc_sgcv.kernel.estimators.control_variate`), and whether it follows the scales of group
+        effects (`pymc_sgcv.kernel.frame`).
     """
 
     point: dict[str, np.ndarray]
@@ -57,6 +61,8 @@ class Center:
     converged: bool
     position: np.ndarray = field(repr=False, default_factory=lambda: np.empty(0))
     degree: np.ndarray | None = field(repr=False, default=None)
+    exponents: np.ndarray | None = field(repr=False, default=None)
+    follows: bool = field(repr=False, default=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.factor, np.ndarray):  # as users write it

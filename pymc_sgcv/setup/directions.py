@@ -15,10 +15,12 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
-from pymc_sgcv.kernel.preconditioners import LowRank
+from pymc_sgcv.kernel.low_rank import Blocks, LowRank
 
 _STEPS, _MOST_STEPS = 20, 200
 """Products with the Hessian after which it is asked whether there are enough, and in all."""
+_MOST_NUMBERS = 4_000_000
+"""Numbers in the basis of so many products: of many parameters there are fewer."""
 _VERY_FAR = 0.5
 """Directions beyond this are waited for."""
 _WIDTH = 0.5
@@ -35,8 +37,9 @@ def low_rank_factor(
     points: np.ndarray,
     scales: np.ndarray,
     rng: np.random.Generator,
+    blocks: Blocks | None = None,
 ) -> LowRank:
-    """F = S (I + V (λ^−½ − 1) Vᵀ), (λ, V) the eigenpairs of SHS that are far from 1.
+    """F = S B (I + V (λ^−½ − 1) Vᵀ), (λ, V) the eigenpairs of B S H S B that are far from 1.
 
     Parameters
     ----------
@@ -48,18 +51,22 @@ def low_rank_factor(
         The diagonal of S.
     rng
         Draws the first direction.
+    blocks
+        B; by default the identity.
     """
-    count = len(points)
+    count, blocks = len(points), blocks or Blocks()
 
     def product(v: np.ndarray) -> np.ndarray:
-        move = _WIDTH * scales * v
+        move = _WIDTH * scales * blocks.apply(v)
         g = gradient(np.concatenate([points - move, points + move]))
-        return scales * (g[:count] - g[count:]).mean(0) / (2 * _WIDTH)
+        return blocks.apply(scales * (g[:count] - g[count:]).mean(0) / (2 * _WIDTH))
 
-    values, vectors, residuals = lanczos(product, len(scales), rng, _missing)
+    d = len(scales)
+    most = int(np.clip(_MOST_NUMBERS // d, 2 * _STEPS, _MOST_STEPS))
+    values, vectors, residuals = lanczos(product, d, rng, _missing, most)
     lengths = _lengths(values)
     keep = (np.abs(np.log(lengths)) > _FAR / 2) & _believed(values, residuals)
-    return LowRank(scales, vectors[:, keep], lengths[keep])
+    return LowRank(scales, vectors[:, keep], lengths[keep], blocks)
 
 
 def _lengths(values: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_mode
 from pymc_sgcv.engine.blas import one_blas_thread
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_near, unconstrained
-from pymc_sgcv.setup.pilot import pilot
+from pymc_sgcv.setup.pilot import approach, pilot
 from pymc_sgcv.setup.search import OPTIMIZERS
 
 
@@ -84,7 +84,7 @@ def find_center(
     )
     if polish and center.degree is not None:
         with one_blas_thread():
-            return pilot(problem, center, rng)[0]
+            return pilot(problem, approach(problem, center, rng), rng)[0]
     return center
 
 

@@ -37,26 +37,44 @@ class Line:
 
 
 def highest_center(problem: Problem, center: Center, rng: np.random.Generator) -> Center:
-    """The center, or a higher one that further searches find; a second mode is warned about.
+    """The center, or a higher one that further searches find; other modes are warned about.
 
-    A center that can be left by climbing alone was no mode: a search may rest on a saddle.
+    All searches are made before the highest of the modes is taken: there may be three. A center
+    that can be left by climbing alone was no mode: a search may rest on a saddle.
     """
     for _ in range(_MOVES):
-        higher = None
+        modes, higher = [center], None
         for start in _starts(problem, center, rng):
             other = _search(problem, center, start, rng)
             if other is None:
                 continue
             line = between(problem, center, other)
             if line.depth > _VALLEY and line.height > -_RELEVANT:
-                _warn(problem, center, other, line)
-                return center if line.height <= 0 else other
+                modes += [other] if _is_new(problem, modes[1:], other) else []
             if line.depth <= _VALLEY and line.height > _VALLEY:
                 higher = other
+        if len(modes) > 1:
+            return _highest(problem, modes)
         if higher is None:
             return center
         center = higher
     return center
+
+
+def _is_new(problem: Problem, modes: list[Center], other: Center) -> bool:
+    """Whether there is a valley between `other` and every one of the modes."""
+    return all(between(problem, mode, other).depth > _VALLEY for mode in modes)
+
+
+def _highest(problem: Problem, modes: list[Center]) -> Center:
+    """The highest of several modes; the others are warned about, but for those without mass."""
+    heights = [0.0, *(between(problem, modes[0], other).height for other in modes[1:])]
+    best = int(np.argmax(heights))
+    for i, other in enumerate(modes):
+        lower = heights[i] - heights[best]
+        if i != best and lower > -_RELEVANT:
+            _warn(problem, modes[best], other, lower)
+    return modes[best]
 
 
 def _starts(problem: Problem, center: Center, rng: np.random.Generator) -> list[np.ndarray]:
@@ -108,14 +126,13 @@ def between(problem: Problem, center: Center, other: Center, fraction: float = 1
     return Line(float(climb[-1]), float(min(0.0, climb[-1]) - climb.min()))
 
 
-def _warn(problem: Problem, center: Center, other: Center, line: Line) -> None:
-    worst = int(np.argmax(np.abs(other.theta - center.theta) / center.factor.spread()))
-    here, there = (center, other) if line.height <= 0 else (other, center)
+def _warn(problem: Problem, here: Center, there: Center, height: float) -> None:
+    worst = int(np.argmax(np.abs(there.theta - here.theta) / here.factor.spread()))
     warn(
         "The posterior has another mode: "
         f"{problem.target.describe(worst)} is {here.theta[worst]:.3g} at the center and "
         f"{there.theta[worst]:.3g} there (unconstrained), where the log density is "
-        f"{abs(line.height):.1f} lower. Chains around one center do not visit both: constrain the "
+        f"{abs(height):.1f} lower. Chains around one center do not visit both: constrain the "
         "model (an order, a sign, a narrower prior), or pass center=... to sample around the mode "
         "that you want."
     )

@@ -16,6 +16,8 @@ from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.search import DENSE_LIMIT
 
+FURTHEST = 2.0
+"""Standard deviations that a gradient may move a coordinate by in one iteration."""
 MOST_NUMBERS = 20_000_000
 """What is kept of a pilot or of pairs of estimates at once: 160 MB."""
 
@@ -34,9 +36,12 @@ def control_variate(center: Center) -> Method:
         CONTROL_VARIATE,
         BAOAB,
         center.factor,
+        furthest=FURTHEST,
         center=center.theta,
         constant=center.likelihood_gradient,
+        exponents=center.exponents,
         degree=center.degree,
+        follows=center.follows,
     )
 
 

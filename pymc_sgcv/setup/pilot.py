@@ -16,6 +16,8 @@ from pymc_sgcv.setup.center import Center, center_at
 from pymc_sgcv.setup.centring import best_degree, scale_parameters
 from pymc_sgcv.setup.curvature import largest_curvature
 from pymc_sgcv.setup.directions import low_rank_factor
+from pymc_sgcv.setup.following import follow
+from pymc_sgcv.setup.linked import group_blocks
 from pymc_sgcv.setup.noise import (
     MOST_NUMBERS,
     around,
@@ -31,7 +33,6 @@ _ITERATIONS = 4000
 _FEWER_ITERATIONS = 1000
 """Where only coordinates and a few directions are refined."""
 _STEP = 0.2
-_CURVATURE_ROWS = 50_000
 _EVEN = 24
 """Pairs of points at which the score is compared with a line."""
 _POINTS = 2
@@ -66,25 +67,38 @@ def pilot(
     the center, if it is known. Before each round group effects are centred as far as is best at the
     present center.
     """
-    draws = center.position[None]
-    if center.degree is not None:
-        center, draws = _approach(problem, center, rng)
+    draws = center.position[None] if center.degree is None else around(center, rng)
+    sizes = problem.layout.batch_sizes
+    try:
+        return _rounds(problem, center, draws, rng, noise)
+    finally:
+        problem.resize(sizes)  # a batch that a first guess of the posterior needed is none to keep
+
+
+def _rounds(
+    problem: Problem,
+    center: Center,
+    draws: np.ndarray,
+    rng: np.random.Generator,
+    noise: np.ndarray | None,
+) -> tuple[Center, np.ndarray, np.ndarray]:
+    """`pilot`, from `draws` to begin with; leaves batches as large as it needed."""
     for _ in range(_ROUNDS if center.factor.complete else _MORE_ROUNDS):
         centred = _centred_anew(problem, center, draws, rng)
-        draws, gradients = _run(problem, centred, noise if centred is center else None, rng)
+        same = centred is center
+        points = draws if same and len(draws) > 1 else around(centred, rng)
+        draws, gradients = _run(problem, centred, noise if same else None, points, rng)
         noise = None
         refined = _refined(problem, centred, draws, gradients, rng)
         if not refined.distance <= max(1.0, np.sqrt(problem.size), 2 * centred.distance):
             return centred, draws, gradients
-        center = refined
+        center = follow(problem, refined, draws, rng)
         if _alike(centred, refined):
             break
     return center, draws, gradients
 
 
-def _approach(
-    problem: Problem, center: Center, rng: np.random.Generator
-) -> tuple[Center, np.ndarray]:
+def approach(problem: Problem, center: Center, rng: np.random.Generator) -> Center:
     """From where a search has left the scales of group effects to where the posterior is.
 
     A sampler cannot run into the collapse τ → 0 of a joint density: there is no room. Centring and
@@ -93,7 +107,9 @@ def _approach(
     held = scale_parameters(problem.coordinates(center.degree), problem.size)
     for _ in range(_APPROACHES):
         center = _cautious(center, held)
-        draws, gradients = (x[len(x) // 2 :] for x in _run(problem, center, None, rng, _APPROACH))
+        points = around(center, rng)
+        run = _run(problem, center, None, points, rng, _APPROACH)
+        draws, gradients = (x[len(x) // 2 :] for x in run)
         position, F = draws.mean(0), center.factor
         spread = F.spread()
         moved = (position - center.position) / spread
@@ -102,10 +118,9 @@ def _approach(
         degree = best_degree(problem, coordinates, position, draws, rng)
         theta = coordinates.place(position)
         center = center_at(problem, theta, None, degree, spread, F.complete)
-        draws = problem.coordinates(degree).find(coordinates.place(draws[:: len(draws) // 20]))
         if _at_rest(moved, held) and _at_rest(pulled, held):
             break
-    return _cautious(center, held), draws
+    return _cautious(center, held)
 
 
 def _at_rest(moved: np.ndarray, held: np.ndarray) -> bool:
@@ -146,34 +161,35 @@ def _centred_anew(
         after = problem.coordinates(degree)
         factor = Dense(before.jacobian(after, center.position) @ center.factor.matrix)
     spread, dense = center.factor.spread(), center.factor.complete
-    return center_at(problem, center.theta, factor, degree, spread, dense)
+    anew = center_at(problem, center.theta, factor, degree, spread, dense)
+    return replace(anew, exponents=center.exponents, follows=center.follows)
 
 
 def _run(
     problem: Problem,
     center: Center,
     noise: np.ndarray | None,
+    points: np.ndarray,
     rng: np.random.Generator,
     iterations: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A chain around the center, with steps short enough for its gradient noise."""
+    """A chain around the center, with steps short enough for the gradient noise at `points`."""
     d, method = problem.size, control_variate(center)
-    starts = around(center, rng)
     if noise is None:
-        noise = gradient_noise(problem, method, starts, center.factor, rng)
+        noise = gradient_noise(problem, method, points, center.factor, rng)
     largest = worst(center.factor, noise)
     n = max(min(_ITERATIONS, 1500 + 50 * d), 20 * d)
     if not center.factor.complete:
         n = int(min(_FEWER_ITERATIONS, max(200, MOST_NUMBERS // d)))
-        if problem.chooses_batch and largest > _NOISE:
-            resize(problem, _NOISE / largest)
-            largest = _NOISE
+    if problem.chooses_batch and largest > _NOISE:
+        resize(problem, _NOISE / largest)
+        largest = _NOISE
     n = iterations or n
     h = min(_STEP, 0.8 / largest, 1 / stretch(problem, center, center.factor, rng))
     for _ in range(6):
         draws, gradients = np.empty((n, d)), np.empty((n, d))
         chain = Chain(problem, method)
-        chain.start(starts[0] if center.degree is None else center.position, rng)
+        chain.start(points[0] if center.degree is None else center.position, rng)
         try:
             chain.run(np.full(n, h), 1, draws, gradients, own=True)
         except Divergence:
@@ -190,11 +206,8 @@ def stretch(
     problem: Problem, center: Center, factor: Preconditioner, rng: np.random.Generator
 ) -> float:
     """The largest curvature at the center in coordinates F⁻¹φ: 1 for the center's own dense F."""
-    if not center.factor.complete:
-        rows = max(_CURVATURE_ROWS, 20 * problem.size)
-        coordinates = problem.coordinates(center.degree)
-        some = min(1.0, rows / problem.n_rows)
-        gradient = partial(problem.gradient_in, coordinates, fraction=some)
+    if not center.factor.complete:  # of a sample of rows, groups would be curved by chance
+        gradient = partial(problem.gradient_in, problem.coordinates(center.degree))
         return largest_curvature(gradient, center.position, factor, rng)
     if factor is center.factor:
         return 1.0
@@ -227,7 +240,8 @@ def _refined(
         labels, scales = colours(problem.target), center.factor.scales
         scales = probed_scales(gradient, position, labels, rng, scales)
         some = np.linspace(0, len(draws) - 1, _POINTS + 1).astype(int)[1:]
-        factor = low_rank_factor(gradient, draws[some], scales, rng)
+        blocks = group_blocks(gradient, draws[some], problem.target, scales, rng)
+        factor = low_rank_factor(gradient, draws[some], scales, rng, blocks)
     return center_at(problem, coordinates.place(position), factor, center.degree)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from pymc_sgcv.model.target import Target
 from pymc_sgcv.setup.curvature import LONGEST, SHORTEST
 
-_FEW = 50
+FEW = 50
 """Variables with up to so many components are probed one component at a time."""
 _ROUNDS = 5
 _MOST_NUMBERS = 1 << 23
@@ -31,7 +31,7 @@ def colours(target: Target) -> np.ndarray:
     for p in target.parameters:
         size = p.stop - p.start
         own = np.arange(size)
-        if size > _FEW:
+        if size > FEW:
             axis = int(np.argmax(p.shape))
             rest = (*p.shape[:axis], 1, *p.shape[axis + 1 :])
             own = np.broadcast_to(np.arange(size // p.shape[axis]).reshape(rest), p.shape).ravel()

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 _MEMORY = 10
-_EVALUATIONS = 80
-_NEAR = 0.1
+_EVALUATIONS = 150
+_NEAR = 0.01
 """Steps stop at this distance from the mode per direction, in standard deviations."""
 _FIRST = 0.3
 """The first step is this part of what the scales alone suggest: they see no correlations."""

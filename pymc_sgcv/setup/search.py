@@ -22,6 +22,7 @@ from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.centring import information_shares, scale_parameters
 from pymc_sgcv.setup.curvature import coordinate_scales, covariance_factor
 from pymc_sgcv.setup.directions import low_rank_factor
+from pymc_sgcv.setup.linked import group_blocks
 from pymc_sgcv.setup.optimizers import ADAM, SGD, ascend
 from pymc_sgcv.setup.probes import colours, probed_scales
 from pymc_sgcv.setup.quasi_newton import climb
@@ -198,7 +199,9 @@ class Search:
         """F with FFᵀ the approximate posterior covariance of φ at the present point."""
         scales = self._scales()
         if not self.dense:
-            return low_rank_factor(self._gradient_at, self.position[None], scales, self.rng)
+            points, target = self.position[None], self.problem.target
+            blocks = group_blocks(self._gradient_at, points, target, scales, self.rng)
+            return low_rank_factor(self._gradient_at, points, scales, self.rng, blocks)
         gradient = self._partial_gradient(_POINT_ROWS)
         return Dense(covariance_factor(gradient, self.position, scales))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose row weights, batch size and step size of a method by measuring and trying it."""
+"""Choose strata of rows, batch size and step size of a method by measuring and trying it."""
 
 from __future__ import annotations
 
@@ -13,75 +13,91 @@ from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.noise import around, fixed_center, gradient_noise
 from pymc_sgcv.setup.plan import Settings
+from pymc_sgcv.setup.strata import influences, stratify
 from pymc_sgcv.setup.tuning import Tuning, affordable_noise, choose
-from pymc_sgcv.setup.weights import prefer
 
 _LEAST, _MOST, _MOST_SHARE = 50, 20_000, 0.25
 """The automatic batch has at least so many rows, and at most the larger of a number and a share."""
 _CAUTIOUS = 0.2
 """The longest step that is tried where a longer one did not go well."""
 _TRIALS, _TRIAL_LENGTH, _SHORTENINGS = 4, 100, 3
-_MUCH_SHORTER = 0.4
-"""A gain in the step that pays for the gathering of weighted rows, which doubles the cost."""
+_WORTH_STRATA, _MUCH_SHORTER = 1000, 0.4
+"""Batches of so many rows, and steps shortened so much, are worth the search for better ones."""
+_MUCH_SMALLER = 0.7
+"""A gain in rows that pays for the calls of another gradient for every stratum."""
+_FEW, _AT_LEAST = 0.3, 1000
+"""Strata that are so small a share of a batch, or of a batch of so many, are taken whole."""
 
 
 @dataclass(frozen=True)
 class Tuner:
-    """Chooses row weights, batch size and step size of a method, at given draws."""
+    """Chooses strata of rows, batch size and step size of a method, at given draws."""
 
     problem: Problem
     method: Method
+    center: Center
     settings: Settings
     draws: np.ndarray
     longest: float
     rng: np.random.Generator
 
-    def weigh(self) -> np.ndarray:
-        """Draw rows with preferential weights if noise limits the step and they help much.
+    def stratify(self) -> np.ndarray:
+        """Draw rows from strata where they need much smaller batches, or allow longer steps.
 
-        Returns the gradient noise with the weights that were chosen.
+        Returns the gradient noise of what was chosen, with batches as large as it asks for.
         """
-        uniform = self._noise()
-        step = self._choose(uniform).step_size
-        if step >= _MUCH_SHORTER * self.longest:
+        uniform = self._fit_batch(self._noise())
+        before, needed = self.problem.layout, self._rows_for_steps(uniform)
+        plain, keeps = self.method.estimator == STANDARD, not self.problem.chooses_batch
+        short = keeps and needed > self.problem.batch_rows / _MUCH_SHORTER
+        if before.subsampling != "block" or not (short or needed >= _WORTH_STRATA):
             return uniform
-        before, plain = self.problem.layout, self.method.estimator == STANDARD
-        assert self.method.center is not None  # weights are those of rows seen around it
-        prefer(self.problem, self.method.center, self.method.factor, plain, self.rng)
-        preferred = self._noise()
-        if step >= _MUCH_SHORTER * self._choose(preferred).step_size:
+        scores = influences(self.problem, self.center, plain, self.rng)
+        if not stratify(self.problem, scores, keeps):
+            return uniform
+        stratified = self._fit_batch(self._noise())
+        if self._rows_for_steps(stratified) > _MUCH_SMALLER * needed:
             self.problem.lay_out(before)
             return uniform
-        return preferred
+        return stratified
 
-    def tune(self, noise: np.ndarray | None, center: Center) -> Tuning:
+    def _rows_for_steps(self, noise: np.ndarray) -> float:
+        """Rows that an iteration needs for each unit of step size that the noise allows."""
+        return self.problem.batch_rows / (self._choose(noise).step_size / self.longest)
+
+    def _fit_batch(self, noise: np.ndarray) -> np.ndarray:
+        """Give batches the size that the noise asks for, if it is ours to choose; what remains."""
+        if not self.problem.chooses_batch:
+            return noise
+        s, factor = self.settings, self.method.factor
+        share = affordable_noise(noise, factor, s.target_bias, s.motion, self.longest)
+        resize(self.problem, share)
+        return self._noise()
+
+    def tune(self, noise: np.ndarray | None) -> Tuning:
         """The batch size, if it is ours to choose, and the step size; `noise` may be known.
 
         What the set-up knows of the posterior's shape it knows from the draws of a pilot. So the
         step is tried out from where chains will start, and shortened if that does not go well.
         """
-        s = self.settings
         noise = self._noise() if noise is None else noise
         if self.problem.chooses_batch and self.method.estimator in (STANDARD, CONTROL_VARIATE):
-            factor = self.method.factor
-            share = affordable_noise(noise, factor, s.target_bias, s.motion, self.longest)
-            resize(self.problem, share)
-            noise = self._noise()
+            noise = self._fit_batch(noise)
         tuner, tuning = self, self._choose(noise)
         for _ in range(_SHORTENINGS):
-            if tuner._goes_well(tuning, center):
+            if tuner._goes_well(tuning):
                 break
             tuner = replace(tuner, longest=min(_CAUTIOUS, tuning.step_size / 4))
             tuning = tuner._choose(noise)
         return tuning
 
-    def _goes_well(self, tuning: Tuning, center: Center) -> bool:
+    def _goes_well(self, tuning: Tuning) -> bool:
         """Whether a few short chains stay finite."""
         method = replace(self.method, factor=tuning.factor, kept=tuning.kept)
         chain = Chain(self.problem, fixed_center(method))
         last = np.empty((2, 1, self.problem.size))
         try:
-            for start in around(center, self.rng, _TRIALS):
+            for start in around(self.center, self.rng, _TRIALS):
                 chain.start(start, self.rng)
                 chain.run(np.full(_TRIAL_LENGTH, tuning.step_size), _TRIAL_LENGTH, *last)
         except Divergence:
@@ -97,12 +113,16 @@ class Tuner:
 
 
 def resize(problem: Problem, share: float) -> None:
-    """Give every plate the batch that has `share` times the gradient noise of the present one."""
+    """Give batches the size that has `share` times the gradient noise of the present ones."""
     repeats = problem.layout.subsampling == "iid"
+    whole = len(problem.rows) == len(problem.target.plates)
     sizes = []
     for rows in problem.rows:
         all_rows = 0.0 if repeats else 1 / rows.n_rows  # a sample of all rows has no noise
         n = 1 / (share * (1 / rows.batch_size - all_rows) + all_rows)
-        most = min(rows.n_rows, max(_MOST, _MOST_SHARE * rows.n_rows))
+        most = min(rows.n_rows, max(_MOST, _MOST_SHARE * rows.n_rows)) if whole else rows.n_rows
         sizes.append(int(np.clip(n, min(_LEAST, most), most)))
+    if not whole:  # rows that carry a parameter alone are never left to chance
+        few = _FEW * max(sum(sizes), _AT_LEAST)
+        sizes = [rows.n_rows if rows.n_rows <= few else n for rows, n in zip(problem.rows, sizes)]
     problem.resize(sizes)

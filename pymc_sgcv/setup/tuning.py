@@ -23,7 +23,7 @@ SHORT_STEP = 0.05
 """However curved the posterior is."""
 SHORTEST_STEP = 1e-4
 """Of the longest one."""
-_NONLINEAR = 0.02
+_NONLINEAR = 0.1
 """Curvature of the score (see `nonlinearity`) up to which the longest step is safe."""
 _LEFT_AFTER_CORRECTION = 0.25
 """Share of the gradient noise's inflation that is expected to survive its correction."""
@@ -31,7 +31,7 @@ _THERMOSTAT_ERROR = 0.35
 """A thermostat takes off too much by this times h² v̄ (v̄ if that is more than 1): measured."""
 _LEAST_KEPT = 0.5
 """The injected noise keeps at least this share of its variance."""
-_NOISE_SHARES = np.geomspace(5.0, 1e-3, 80)
+_NOISE_SHARES = np.geomspace(100.0, 1e-3, 110)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,6 +37,7 @@ from pymc_sgcv.steps.options import (
     value_variables,
     warn_about_minibatches_of_others,
 )
+from pymc_sgcv.steps.unbound import Sampler, in_context
 
 Point: TypeAlias = Mapping[str, np.ndarray]
 """Values of all value variables by name, as ``pm.sample`` hands them round."""
@@ -74,6 +75,12 @@ class StochasticGradientStep(BlockedStep):
     default_tune_steps = 200
     _state_class = _ChainState
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A step method; outside a model context its configuration, bound later."""
+        if kwargs.get("model") is None and not args and not in_context():
+            return Sampler(cls, kwargs)
+        return super().__new__(cls, *args, **kwargs)
+
     def __init__(
         self,
         vars: Variables = None,
@@ -93,6 +100,7 @@ class StochasticGradientStep(BlockedStep):
         blocked: bool = True,
         _center: Center | Mapping[str, ArrayLike] | None = None,
         _motion: Mapping | None = None,
+        _plan: Plan | None = None,
         **further: Any,
     ):
         self._refuse_unknown(further)
@@ -124,7 +132,10 @@ class StochasticGradientStep(BlockedStep):
         self._center = _center
         self._problem: Problem | None = None
         self._chain: Chain | None = None
-        problem = self._build_problem()
+        self._plan: Plan | None = None
+        if _plan is not None:  # of an earlier run, for which the rows were proven
+            self._plan = self._of_ours(_plan)
+        problem = self._build_problem(proven=_plan is not None)
         warn_about_minibatches_of_others(type(self).__name__, problem.target)
         self.moving: dict[str, Any] = {}
         self.started = False
@@ -132,7 +143,8 @@ class StochasticGradientStep(BlockedStep):
         self.handed, self._n_ahead = 0, 1
         self._moved_to = self.moving  # where the chain stands, unless a state was restored
         self._beside: int | None = 0  # draws beside other steps; None when tuning is over
-        self._plan: Plan | None = self._make_plan()
+        if self._plan is None:
+            self._plan = self._make_plan()
         self._first_plan: Plan | None = self._plan
         self._declare_statistics()
 
@@ -161,6 +173,24 @@ class StochasticGradientStep(BlockedStep):
         if self._plan is None:
             raise RuntimeError("The set-up for new data was interrupted: call refresh() first.")
         return self._plan
+
+    def adopt(self, plan: Plan) -> None:
+        """Do what was planned by another step method of the same settings and data."""
+        if not plan.layout.equals(self.problem.layout):
+            self.problem.lay_out(plan.layout)
+        self._plan = self._first_plan = self._of_ours(plan)
+        self._chain = None
+        self._declare_statistics()
+
+    def _of_ours(self, plan: Plan) -> Plan:
+        """A plan with the schedule of step sizes that the user gave, if it is one."""
+        own = self.settings.step_size
+        return replace(plan, step_size=own) if callable(own) else plan
+
+    @property
+    def given_center(self) -> Center | Mapping | None:
+        """The user's own center."""
+        return self._center
 
     def _build_problem(self, proven: bool = False) -> Problem:
         by_name = {v.name: v for v in self.model.value_vars}

@@ -40,19 +40,22 @@ def nuts(name: str, model: pm.Model, draws: int = 1000) -> tuple[dict[str, np.nd
     return {k: stored[k] for k in stored.files if k != "seconds"}, float(stored["seconds"])
 
 
-def sample_nuts(model: pm.Model, draws: int):
+def sample_nuts(model: pm.Model, draws: int, target_accept: float = 0.8):
     """4 chains on 2 cores, by nutpie where it is installed; compilation is not timed."""
     try:
         import nutpie
     except ImportError:
         began = time.perf_counter()
-        idata = pm.sample(draws, chains=4, model=model, random_seed=1, progressbar=False)
+        idata = pm.sample(
+            draws, chains=4, model=model, random_seed=1, progressbar=False,
+            target_accept=target_accept,
+        )  # fmt: skip
         return idata, time.perf_counter() - began
     compiled = nutpie.compile_pymc_model(model)
     began = time.perf_counter()
     idata = nutpie.sample(
         compiled, draws=draws, tune=500, chains=4, cores=2, seed=1, adaptation="low_rank",
-        progress_bar=False,
+        progress_bar=False, target_accept=target_accept,
     )  # fmt: skip
     return idata, time.perf_counter() - began
 

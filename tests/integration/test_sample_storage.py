@@ -11,9 +11,9 @@ import pytest
 import pymc_sgcv as sg
 from pymc_sgcv.results import containers
 from pymc_sgcv.results.diagnostics import warn_about
+from pymc_sgcv.results.running import Group
 from pymc_sgcv.sampling import record
-from pymc_sgcv.sampling.record import Moments
-from pymc_sgcv.sampling.sample import _Run
+from pymc_sgcv.sampling.runs import Run
 from tests.shared import QUIET
 
 N, USERS, RANK = 400, 30, 2
@@ -274,25 +274,25 @@ def test_zv_works_with_the_gradients_that_are_stored(step):
 
 def test_running_moments_are_those_of_all_draws():
     x = 1e6 + np.random.default_rng(0).normal(size=(100, 3))
-    moments = Moments(3)
+    moments = Group(3)
     for part in np.split(x, [0, 1, 40, 41, 100]):
         if len(part):
-            moments.add(part)
+            moments.merge(Group.of(part))
     np.testing.assert_allclose(moments.mean, x.mean(0), rtol=1e-14)
     np.testing.assert_allclose(moments.squares / moments.count, x.var(0), rtol=1e-8)
 
 
 @pytest.mark.parametrize("chain", [0, CHAINS - 1])
 def test_an_interruption_keeps_the_chains_that_have_draws(chain, step, monkeypatch, caplog):
-    work = _Run.work
+    work = Run.work
 
-    def only_one(run, stop):
+    def only_one(run, stop, goal):
         if run.number == chain:
-            work(run, stop)
+            work(run, stop, goal)
 
     whole = sample(step)
     with monkeypatch.context() as patched, caplog.at_level("WARNING", logger="pymc.sgcv"):
-        patched.setattr(_Run, "work", only_one)
+        patched.setattr(Run, "work", only_one)
         left = sample(step)
     assert f"{CHAINS - 1} of {CHAINS} chains had no draws" in caplog.text
     for group in ("posterior", "unconstrained_posterior", "gradient"):

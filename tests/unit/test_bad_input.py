@@ -374,13 +374,6 @@ def test_rows_of_a_minibatch_that_depend_on_each_other_are_refused():
     assert_says(message, "'y'", "cannot be identified", "centre or scale predictors before")
 
 
-def test_a_parameter_per_row_is_refused():
-    with pm.Model() as model:
-        pm.Normal("y", pm.Normal("effect", 0, 1, shape=N), 1, observed=Y)
-    message = refusal(sg.SGLDCV, model, batch_size=BATCH)
-    assert_says(message, "'y'", "cannot be identified", "no parameter may be as long as the data")
-
-
 def test_rows_along_the_second_axis_are_refused():
     with pm.Model() as model:
         beta = pm.Normal("beta", 0, 1, shape=12)

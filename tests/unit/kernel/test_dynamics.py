@@ -398,3 +398,17 @@ def test_the_predictions_are_far_enough_apart_to_be_told_apart():
     """A wrong factor of two in h or in the noise is many times the tolerance."""
     assert 1 / (1 - 0.3 / 4) > 1.08
     assert 1.0 < np.linalg.eigvalsh(NOISE).min() < np.linalg.eigvalsh(NOISE).max() < 10
+
+
+@pytest.mark.parametrize("furthest", [0.2, 1e6], ids=["limited", "free"])
+def test_a_gradient_moves_a_coordinate_no_further_than_it_may(full, furthest):
+    """(h/2) w is cut off at ± `furthest` in the coordinates of F, and untouched within."""
+    factor, h = np.asarray(PRECONDITIONERS["dense"][0]), 0.4
+    still = (PRECONDITIONERS["dense"][0], np.zeros(2))  # no noise is injected
+    start = MODE + np.array([0.3, 0.01])
+    chain = started(full, "euler", still, start, furthest=furthest)
+    chain.run(np.full(1, h), 1, np.empty((1, 2)), np.empty((1, 2)))
+    drift = h / 2 * factor.T @ full_gradient(start)
+    assert np.abs(drift).min() < 0.2 < np.abs(drift).max()
+    moved = np.linalg.solve(factor, chain.theta - start)
+    np.testing.assert_allclose(moved, np.clip(drift, -furthest, furthest), rtol=1e-8)

@@ -14,6 +14,7 @@ seed would miss a minibatch less than once in 10,000 times (20 of the 300 have p
 and 20 exp(−20,000/1600) = 7e-5), and frequencies are refused below a p-value of 1e-5.
 """
 
+from dataclasses import replace
 from itertools import combinations, combinations_with_replacement, product
 from math import factorial
 
@@ -386,3 +387,54 @@ def test_the_control_variates_variance_is_the_closed_form_of_a_gaussian(variance
 def test_the_control_variates_variance_is_within_lemma_1(variances):
     distance = np.sum((THETA - CENTER)[:2] ** 2)
     assert 0 < variances["Lipschitz"][0] <= LIPSCHITZ.sum() ** 2 / 2 * distance
+
+
+EXPONENTS = np.array([0.0, -0.7, 2.0])
+
+
+def test_a_control_variate_that_follows_its_parameters_is_unbiased(problems):
+    """Every estimate is A + ρ (C − B) of one minibatch, ρ = exp(α (θ − θ̂)) componentwise."""
+    problem, draws = problems["block"], DRAWS["block"]
+    data = data_in_order(problem)
+    fresh, reference = row_gradients(THETA, data), row_gradients(CENTER, data)
+    rho = np.exp(EXPONENTS * (THETA - CENTER))
+    listed = [all_minibatches("block", i) for i in (0, 1)]
+    values, p = estimates_with_reference(THETA, fresh, [rho * r for r in reference], listed)
+    np.testing.assert_allclose(p @ values, full_gradient(THETA), rtol=ROUNDING)
+    chain = chain_of(problem, CONTROL_VARIATE, exponents=EXPONENTS)
+    chain.start(THETA, np.random.default_rng(0))
+    place, error = nearest(values, np.stack([chain.estimate() for _ in range(draws)]))
+    assert error < ROUNDING
+    assert chisquare(np.bincount(place, minlength=len(p)), draws * p).pvalue > RARE
+
+
+STRATA = (np.array([0, 1, 0, 1, 0]), np.array([1, 0, 1, 0]))
+STRATUM_BATCH = (2, 1, 1, 2)  # of two strata each; the last one is taken whole
+
+
+@pytest.mark.parametrize("estimator", [STANDARD, CONTROL_VARIATE], ids=["standard", "cv"])
+def test_estimates_from_strata_are_unbiased(estimator):
+    """A minibatch has a block of each stratum: 3 × 2 × 2 × 1 of them, all as likely.
+
+    4,000 estimates miss one of twelve once in 10¹⁵⁰ times.
+    """
+    problem = Problem(declared())
+    problem.lay_out(replace(problem.layout, batch_sizes=STRATUM_BATCH, strata=STRATA))
+    assert [rows.n_rows for rows in problem.rows] == [3, 2, 2, 2]
+    np.testing.assert_allclose(
+        problem.gradient(THETA[None])[0], full_gradient(THETA), rtol=ROUNDING
+    )
+    estimates = drawn_estimates(problem, estimator, 4000)
+    values, first = np.unique(estimates.round(8), axis=0, return_index=True)
+    assert len(values) == 12
+    np.testing.assert_allclose(estimates[first].mean(0), full_gradient(THETA), rtol=1e-9)
+
+
+def test_rows_of_a_stratum_are_those_with_its_label():
+    problem = Problem(declared())
+    problem.lay_out(replace(problem.layout, batch_sizes=STRATUM_BATCH, strata=STRATA))
+    outcomes = [np.sort(rows.arrays[-1].ravel()) for rows in problem.rows]
+    data = [plate.arrays()[-1] for plate in problem.target.plates]
+    expected = [data[0][STRATA[0] == k] for k in (0, 1)] + [data[1][STRATA[1] == k] for k in (0, 1)]
+    for ours, theirs in zip(outcomes, expected, strict=True):
+        np.testing.assert_array_equal(ours, np.sort(theirs))

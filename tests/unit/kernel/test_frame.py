@@ -81,6 +81,7 @@ def exact(problem, phi):
     return coordinates.pull(phi, slope), slope
 
 
+FOLLOWS = pytest.mark.parametrize("follows", [False, True], ids=["constant", "follows"])
 KIND = pytest.mark.parametrize("kind", [STANDARD, CONTROL_VARIATE, SAGA], ids=lambda k: k.name)
 
 
@@ -96,14 +97,18 @@ def test_with_all_rows_both_gradients_are_exact(problem, kind):
     np.testing.assert_allclose(gradients[0], of_theta, rtol=ROUNDING, atol=ROUNDING)
 
 
-@pytest.mark.parametrize("kind", [STANDARD, CONTROL_VARIATE], ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    ("kind", "follows"),
+    [(STANDARD, False), (CONTROL_VARIATE, False), (CONTROL_VARIATE, True)],
+    ids=["standard", "control variate", "one that follows"],
+)
 @pytest.mark.parametrize("own", [True, False], ids=["phi", "theta"])
-def test_the_mean_over_all_minibatches_is_the_exact_gradient(problem, kind, own):
+def test_the_mean_over_all_minibatches_is_the_exact_gradient(problem, kind, follows, own):
     """Of six rows there are six blocks of two, all as likely; 400 estimates miss none of them.
 
     But for once in 10³⁰ times: 6 (5/6)⁴⁰⁰.
     """
-    method = method_of(with_batch(problem, 2), kind)
+    method = method_of(with_batch(problem, 2), kind, follows=follows)
     estimates = np.stack([at(problem, method, PHI, seed, own=own)[1][0] for seed in range(400)])
     _, first = np.unique(estimates.round(7), axis=0, return_index=True)
     assert len(first) == N
@@ -111,9 +116,10 @@ def test_the_mean_over_all_minibatches_is_the_exact_gradient(problem, kind, own)
     np.testing.assert_allclose(estimates[first].mean(0), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_at_the_center_a_control_variate_has_no_noise(problem):
+@FOLLOWS
+def test_at_the_center_a_control_variate_has_no_noise(problem, follows):
     """In φ too: both parts go there by one Jacobian."""
-    method = method_of(with_batch(problem, 2), CONTROL_VARIATE)
+    method = method_of(with_batch(problem, 2), CONTROL_VARIATE, follows=follows)
     expected = exact(problem, CENTER)
     for own in (True, False):
         for seed in range(5):
@@ -149,8 +155,32 @@ def test_the_recorded_parameters_are_those_of_the_positions(problem):
     np.testing.assert_array_equal(problem.coordinates(DEGREE).place(phis), thetas)
 
 
-@pytest.mark.parametrize("kind", [STANDARD, CONTROL_VARIATE], ids=lambda k: k.name)
-def test_both_declarations_of_one_model_move_the_same_way(both, kind):
+def noise_at(problem, phi, follows):
+    """Root mean square of the noise of each component of ∇_φ over all minibatches."""
+    method = method_of(with_batch(problem, 2), CONTROL_VARIATE, follows=follows)
+    points = np.tile(phi, (400, 1))
+    differences = Chain(problem, method).pair_differences(points, np.random.default_rng(0))
+    return np.sqrt(np.mean(differences**2, axis=0))
+
+
+def test_where_effects_vanish_a_control_variate_that_follows_has_no_noise(problem):
+    """τ = e⁻¹²: what rows say of τ is nothing there, and the other keeps the size it has at τ̂."""
+    coordinates = problem.coordinates(DEGREE)
+    theta = coordinates.place(PHI).copy()
+    [tau] = [p.start for p in problem.target.parameters if p.rv_name == "tau"]
+    [effects] = [slice(p.start, p.stop) for p in problem.target.parameters if p.stop - p.start > 1]
+    theta[tau] = -12.0
+    if problem.target.parameters[2].rv_name == "u":  # centred: effects as near their mean
+        theta[effects] = theta[0] + np.exp(-12.0) * np.array([0.5, -1.0, 0.3])
+    phi = coordinates.find(theta)
+    aside = np.exp(-12.0 * 0.2)  # τ^λ of the least centred effect is what is left of it
+    assert noise_at(problem, phi, True)[tau] < 5 * aside * noise_at(problem, phi, False)[tau]
+
+
+@pytest.mark.parametrize(
+    ("kind", "follows"), [(STANDARD, False), (CONTROL_VARIATE, False), (CONTROL_VARIATE, True)]
+)
+def test_both_declarations_of_one_model_move_the_same_way(both, kind, follows):
     """The same φ for the same seed: the user's form decides nothing but what is recorded.
 
     Not of SAGA, whose table holds gradients with respect to the user's parameters.
@@ -158,7 +188,8 @@ def test_both_declarations_of_one_model_move_the_same_way(both, kind):
     (one, other), paths = both, []
     for problem in (one, other):
         with_batch(problem, 2)
-        paths.append(at(problem, method_of(problem, kind), PHI, 3, iterations=100, h=0.1))
+        method = method_of(problem, kind, follows=follows)
+        paths.append(at(problem, method, PHI, 3, iterations=100, h=0.1))
     for a, b in zip(*paths, strict=True):
         assert np.isfinite(a).all()
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)

@@ -8,14 +8,9 @@ that matrix. A further kind needs one line in `KINDS`.
 import numpy as np
 import pytest
 
-from pymc_sgcv.kernel.preconditioners import (
-    Dense,
-    Diagonal,
-    LowRank,
-    apply,
-    apply_transposed,
-    from_covariance,
-)
+from pymc_sgcv.kernel.forms import apply, apply_transposed
+from pymc_sgcv.kernel.low_rank import Blocks, LowRank
+from pymc_sgcv.kernel.preconditioners import Dense, Diagonal, from_covariance
 
 D = 3
 SCALES = np.array([0.2, 3.0, 10.0])
@@ -23,10 +18,17 @@ SKEW = np.array([[0.3, 0.4, 0.0], [-0.1, 2.0, 1.0], [0.5, -0.2, 0.7]])  # no tri
 DIRECTIONS = np.linalg.qr([[0.5, 1.0], [-1.0, 0.3], [0.2, 0.7]])[0]
 LENGTHS = np.array([0.1, 4.0])
 LOW_RANK = np.diag(SCALES) @ (np.eye(D) + DIRECTIONS @ np.diag(LENGTHS - 1) @ DIRECTIONS.T)
+BLOCKS = Blocks(np.array([[2, 0]]), np.array([[[1.5, -0.4], [-0.4, 0.7]]]))
+MIXED = np.array([[0.7, 0.0, -0.4], [0.0, 1.0, 0.0], [-0.4, 0.0, 1.5]])  # the same as a matrix
+WITH_BLOCKS = np.diag(SCALES) @ MIXED @ np.diag(1 / SCALES) @ LOW_RANK
 KINDS = {
     "dense": (lambda: Dense(SKEW.copy()), SKEW),
     "diagonal": (lambda: Diagonal(SCALES.copy()), np.diag(SCALES)),
     "low rank": (lambda: LowRank(SCALES.copy(), DIRECTIONS.copy(), LENGTHS.copy()), LOW_RANK),
+    "blocks": (
+        lambda: LowRank(SCALES.copy(), DIRECTIONS.copy(), LENGTHS.copy(), BLOCKS),
+        WITH_BLOCKS,
+    ),
 }
 KIND = pytest.mark.parametrize(("make", "F"), KINDS.values(), ids=KINDS)
 PAIRS = [(one, other) for one in KINDS for other in KINDS]

@@ -9,12 +9,15 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
+from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.model.proof import prove_rows
 from pymc_sgcv.model.target import read_model
 from pymc_sgcv.rows.minibatch import add_row_sum
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import unconstrained
 from tests import models
+from tests.reading import check_reading
+from tests.shared import no_warning
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
 N, n = 60, 20
@@ -372,12 +375,11 @@ def test_rows_that_depend_on_each_other_are_refused_in_small_batches(batch_size,
         proven(regression(COUPLINGS["centred"]), plain, batch_size)
 
 
-def test_a_transposed_design_is_refused():
+def test_a_transposed_design_is_read():
     with pm.Model() as model:
         beta = pm.Normal("beta", 0, 1, shape=3)
         pm.Normal("y", beta @ np.ascontiguousarray(X.T), 1, observed=Y)
-    with pytest.raises(ValueError, match=REFUSAL):
-        prove_rows(read_model(model, batch_size=n))
+    check_reading(model)
 
 
 def test_a_square_transposed_design_is_refused():
@@ -389,12 +391,26 @@ def test_a_square_transposed_design_is_refused():
         prove_rows(read_model(model, batch_size=n))
 
 
-def test_a_parameter_as_long_as_the_data_is_refused():
+def test_a_parameter_as_long_as_the_data_is_read_as_the_rows_own_and_warned_about():
+    with pm.Model() as model:
+        mean, spread = pm.Normal("mean"), pm.HalfNormal("spread")
+        effect = pm.Normal("effect", mean, spread, shape=N)
+        easy = pm.Normal("easy", 0, 1, shape=4)
+        table = np.random.default_rng(6).integers(0, 2, (N, 4))
+        pm.Bernoulli("y", logit_p=effect[:, None] + easy, observed=table)
+    with pytest.warns(SGCVWarning, match="'effect': one value for every row of 'y'"):
+        (plate,) = check_reading(model).plates
+    assert plate.local == ("effect",)
+
+
+def test_effects_of_as_many_groups_as_rows_are_looked_up_as_ever():
+    group = np.random.default_rng(6).permutation(N)
     with pm.Model() as model:
         effect = pm.Normal("effect", 0, 1, shape=N)
-        pm.Normal("y", effect, 1, observed=Y)
-    with pytest.raises(ValueError, match=REFUSAL):
-        prove_rows(read_model(model, batch_size=n))
+        pm.Normal("y", effect[group], 1, observed=Y)
+    with no_warning():
+        (plate,) = check_reading(model).plates
+    assert plate.local == ()
 
 
 def test_a_parameter_as_long_as_the_minibatch_is_refused():

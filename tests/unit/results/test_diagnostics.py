@@ -14,6 +14,7 @@ from scipy.stats import t as student
 
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.results import containers
+from pymc_sgcv.results.checks import largest
 from pymc_sgcv.results.diagnostics import diagnose, warn_about
 from pymc_sgcv.results.identities import TARGET_BIAS, SteinErrors, stein_errors
 from tests.shared import as_recorded, from_dict, no_warning
@@ -178,6 +179,43 @@ def test_slow_chains_fail_for_few_effective_draws():
     rng = np.random.default_rng(9)
     x = autoregressive(rng, (4, 400, D), rho=0.97)
     assert {"ess_bulk"} <= failed(container(x, -x))
+
+
+@pytest.mark.parametrize(
+    ("values", "limits", "row"),
+    [
+        ([1.02, 1.008], [1.03, 1.01], (1.02, True)),  # the second is nearer to its limit
+        ([1.02, 1.011, np.nan], [1.03, 1.01, 1.01], (1.011, False)),
+        ([1.02, 1.3, 1.2], [1.03, 1.01, 1.01], (1.3, False)),
+    ],
+)
+def test_r_hat_reported_is_the_largest_of_those_that_decide(values, limits, row):
+    (one,) = largest("r_hat", np.array(values), np.array(limits), ["a", "b", "c"])
+    assert (one.value, one.ok) == row
+
+
+@pytest.mark.parametrize("target_bias", [0.01, 0.03, 0.2])
+def test_limits_of_means_follow_the_accuracy_asked_for(target_bias):
+    ones = np.ones(2)
+    errors = SteinErrors(["a"], ones[1:], 0.1 * ones[1:], ones, ones, ones, ones[1:], 80)
+    t = -student.ppf(1e-3 / 4, 79)
+    expected = max(0.1, target_bias, target_bias + 0.1 * t)
+    np.testing.assert_allclose(errors.limits(target_bias, 1e-3)[0], expected, rtol=1e-9)
+
+
+def test_an_error_of_the_bulk_is_seen_through_outliers_that_blind_the_second_moment():
+    """20 % too wide; in two batches a chain is thrown far out by noise, and its gradients too."""
+    rng = np.random.default_rng(14)
+    x = 1.2 * autoregressive(rng, (4, 1000, D))
+    gradient = -x + 0.3 * rng.normal(size=x.shape)
+    for chain, draw in ((0, 200), (2, 700)):
+        x[chain, draw : draw + 3, 0] = 60.0
+        gradient[chain, draw : draw + 3, 0] = [200.0, -400.0, 100.0]
+    errors = stein_errors(container(x, gradient))
+    assert errors.ratio_error[0] > 0.5  # nothing can be said
+    np.testing.assert_allclose(errors.local_sd_error[0, 0], 0.2, atol=0.08)
+    row = diagnose(container(x, gradient)).loc["bulk_sd_error"]
+    assert not row["ok"]
 
 
 def test_worst_component_of_many_is_found():

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from pymc_sgcv.kernel.preconditioners import LowRank
+from pymc_sgcv.kernel.low_rank import LowRank
 from pymc_sgcv.setup.directions import lanczos, low_rank_factor
 
 D = 60

@@ -9,6 +9,7 @@ import pytest
 
 import pymc_sgcv as sg
 from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup import modes
 from pymc_sgcv.setup.center import center_near
 from pymc_sgcv.setup.modes import between, highest_center
 from tests.shared import no_warning
@@ -69,3 +70,19 @@ def test_the_center_is_in_the_higher_of_two_modes_whichever_the_search_found_fir
         with pytest.warns(sg.SGCVWarning, match="another mode"):
             found = highest_center(step.problem, first, np.random.default_rng(1))
         assert found.theta[0] == pytest.approx(1, abs=0.15)
+
+
+def test_of_three_modes_the_highest_is_taken_and_both_others_are_named(monkeypatch):
+    """Searches end at −2 first, which is higher than the center; +2 is higher still."""
+    with pm.Model() as model:
+        y = pm.Minibatch(Y, batch_size=50)
+        a = pm.NormalMixture("a", w=[0.04, 0.16, 0.8], mu=[0.0, -2.0, 2.0], sigma=0.3, initval=0.1)
+        pm.Normal("y", 1.0 + 0.0 * a, 1.0, observed=y, total_size=len(Y))
+    problem, rng = Problem(model), np.random.default_rng(2)
+    center = center_near(problem, np.array([0.0]), rng)
+    monkeypatch.setattr(modes, "_starts", lambda *_: [np.array([s]) for s in (-2.1, 2.1, -1.9)])
+    with pytest.warns(sg.SGCVWarning, match="another mode") as caught:
+        found = highest_center(problem, center, rng)
+    assert found.theta[0] == pytest.approx(2, abs=0.1)
+    there = sorted(str(w.message).split("the center and ")[1].split()[0] for w in caught)
+    assert [round(float(x)) for x in there] == [-2, 0]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_sgcv.setup.probes import _FEW, colours, curvatures, probed_scales
+from pymc_sgcv.setup.probes import FEW, colours, curvatures, probed_scales
 
 POINT = np.array([3.0, -2.0, 0.5, 0.0, 7.0])
 LABELS = np.array([0, 1, 1, 2, 2])
@@ -41,7 +41,7 @@ def test_short_variables_are_probed_one_component_at_a_time():
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_long_variables_are_probed_together_along_their_longest_axis(axis):
-    shape = (_FEW, 2) if axis == 0 else (2, _FEW)
+    shape = (FEW, 2) if axis == 0 else (2, FEW)
     labels = colours(target((), shape, (2,)))
     expected = np.broadcast_to(np.arange(2)[None] if axis == 0 else np.arange(2)[:, None], shape)
     np.testing.assert_array_equal(labels[1:-2].reshape(shape), 1 + expected)

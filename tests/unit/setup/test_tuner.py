@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tuner shortens a step that turns out to be too long, and resizes batches by their noise."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pymc as pm
 import pytest
 
 from pymc_sgcv.rows.problem import Problem
-from pymc_sgcv.setup.center import center_at, center_near
+from pymc_sgcv.setup.center import center_near
 from pymc_sgcv.setup.noise import around, control_variate
 from pymc_sgcv.setup.tuner import Tuner, resize
 from pymc_sgcv.setup.tuning import Motion
@@ -33,9 +34,10 @@ def test_a_step_that_diverges_is_shortened_and_another_is_not(longest, shorter, 
     problem, center = counts
     rng = np.random.default_rng(2)
     settings = SimpleNamespace(target_bias=0.9, motion=Motion())
-    tuner = Tuner(problem, control_variate(center), settings, around(center, rng), longest, rng)
+    draws, method = around(center, rng), replace(control_variate(center), furthest=np.inf)
+    tuner = Tuner(problem, method, center, settings, draws, longest, rng)
     problem.resize([6])
-    tuning = tuner.tune(np.zeros((2, 2)), center_at(problem, center.theta, center.factor))
+    tuning = tuner.tune(np.zeros((2, 2)))
     assert (tuning.step_size < 0.99 * longest) is shorter
     if shorter:
         assert tuning.step_size <= 0.2
@@ -50,6 +52,7 @@ def test_the_batch_is_resized_to_the_share_of_the_noise(share):
             SimpleNamespace(
                 layout=SimpleNamespace(subsampling=subsampling),
                 rows=[SimpleNamespace(n_rows=10_000, batch_size=100)],
+                target=SimpleNamespace(plates=[None]),
                 resize=sizes.extend,
             ),
             share,

@@ -60,14 +60,17 @@ def test_they_cut_the_noise_of_heavy_tailed_rows_many_times(problem):
     assert noise(problem) < uniform / 4
 
 
-def test_they_are_taken_where_noise_would_shorten_the_step_and_not_elsewhere():
+def test_strata_are_taken_where_noise_would_shorten_the_step_and_not_elsewhere():
     heavy = X[_rng.integers(0, N, 20_000)] * _rng.lognormal(0, 1.0, size=(20_000, 1))
     for x, expected in ((heavy, True), (_rng.normal(size=(20_000, 2)), False)):
         y = x @ CENTER + _rng.normal(size=len(x))
         with regression(x, y, batch_size=10 if expected else 500):
-            assert sg.SGLDCV(progressbar=False).plan.layout.weighted == expected
-            uniform = sg.SGLDCV(weights="uniform", progressbar=False)
-        assert not uniform.plan.layout.weighted
+            layout = sg.SGLDCV(progressbar=False).plan.layout
+            uniform = sg.SGLDCV(weights="uniform", progressbar=False).plan.layout
+        assert (layout.strata[0] is not None) == expected
+        if expected:  # as many rows as were asked for, but for one a stratum
+            assert 10 <= sum(layout.batch_sizes) <= 10 + len(layout.batch_sizes)
+        assert uniform.strata[0] is None
 
 
 def test_too_many_rows_and_parameters_are_refused(problem, monkeypatch):
