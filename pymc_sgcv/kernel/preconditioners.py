@@ -19,6 +19,9 @@ from scipy.linalg import eigh, lu_factor, lu_solve
 
 from pymc_sgcv.kernel.forms import DENSE, DIAGONAL, NO_CORNERS, NO_MEMBERS, Form
 
+COMPLETE_LIMIT = 400
+"""Up to this many parameters second moments are measured as whole matrices."""
+
 
 class Preconditioner(ABC):
     """F of a preconditioner FFᵀ; ``np.asarray`` gives its numbers."""
@@ -126,7 +129,7 @@ class Dense(Preconditioner):
 
     def scaled(self, factors: np.ndarray) -> Preconditioner:
         """Rows times factors."""
-        return Dense(factors[:, None] * self.matrix)
+        return type(self)(factors[:, None] * self.matrix)
 
     def form(self) -> Form:
         """The matrix."""
@@ -168,16 +171,10 @@ class Dense(Preconditioner):
         return np.array(self.matrix, dtype=dtype)
 
 
-class Coordinatewise(Preconditioner):
+class _ByCoordinate(Preconditioner):
     """What is known of second moments is known coordinate by coordinate."""
 
     complete = False
-    scales: np.ndarray
-
-    @property
-    def size(self) -> int:
-        """The number of parameters."""
-        return len(self.scales)
 
     def moments(self, white: np.ndarray, scale: float = 1.0) -> np.ndarray:
         """Mean squares, of (d,)."""
@@ -198,6 +195,25 @@ class Coordinatewise(Preconditioner):
     def principal(self, moments: np.ndarray) -> tuple[np.ndarray, Preconditioner]:
         """Coordinates are taken as uncorrelated."""
         return moments, self
+
+
+class Coordinatewise(_ByCoordinate):
+    """One with a scale for each parameter."""
+
+    scales: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return len(self.scales)
+
+
+class Wide(_ByCoordinate, Dense):
+    """A square matrix F of more parameters than second moments can be measured for as a matrix."""
+
+    def ratios(self, other: Preconditioner) -> np.ndarray:
+        """Ratios of the standard deviations."""
+        return other.spread() / self.spread()
 
 
 class Diagonal(Coordinatewise):
@@ -243,9 +259,14 @@ class Diagonal(Coordinatewise):
         return np.array(self.scales, dtype=dtype)
 
 
+def square(matrix: np.ndarray) -> Dense:
+    """F as a matrix, of few parameters or of many."""
+    return Dense(matrix) if len(matrix) <= COMPLETE_LIMIT else Wide(matrix)
+
+
 def from_array(factor: np.ndarray) -> Preconditioner:
     """F as a matrix, or as the vector of its diagonal."""
-    return Diagonal(factor) if factor.ndim == 1 else Dense(factor)
+    return Diagonal(factor) if factor.ndim == 1 else square(factor)
 
 
 def from_covariance(matrix: np.ndarray) -> Preconditioner | None:
@@ -257,6 +278,6 @@ def from_covariance(matrix: np.ndarray) -> Preconditioner | None:
     if not np.allclose(matrix, matrix.T):
         return None
     try:
-        return Dense(np.linalg.cholesky(matrix))
+        return square(np.linalg.cholesky(matrix))
     except np.linalg.LinAlgError:
         return None

@@ -21,6 +21,7 @@ and parameters together. Student's t with three degrees of freedom goes beyond i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,7 +93,7 @@ def deepest(count: int) -> float:
     >>> print(round(10_000 * (1 + t) * np.exp(-t) / FALSE_ALARMS, 6))
     1.0
     """
-    return float(-lambertw(-FALSE_ALARMS / count / np.e, -1).real)
+    return float(-lambertw(-FALSE_ALARMS / count / math.e, -1).real)
 
 
 def furthest(draws: list[np.ndarray]) -> list[Extreme]:

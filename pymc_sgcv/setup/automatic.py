@@ -24,7 +24,7 @@ from pymc_sgcv.setup.modes import highest_center
 from pymc_sgcv.setup.noise import FURTHEST, around, control_variate, gradient_noise
 from pymc_sgcv.setup.pilot import approach, even_part, pilot, stretch
 from pymc_sgcv.setup.plan import Plan, Settings
-from pymc_sgcv.setup.search import DENSE_LIMIT, refuse_infinite_gradient
+from pymc_sgcv.setup.search import WIDE_LIMIT, refuse_infinite_gradient
 from pymc_sgcv.setup.tuner import Tuner
 from pymc_sgcv.setup.tuning import (
     LONGEST_STEP,
@@ -169,12 +169,23 @@ def _resolve_center(
 ) -> Center:
     """The user's center with a gradient of this problem's data, or a new one."""
     if center is None:
-        dense = False if settings.preconditioner_is("lowrank") else None
+        dense = _dense(problem, settings)
         found = center_near(
             problem, _start(problem), rng, progressbar=settings.progressbar, dense=dense
         )
         return highest_center(problem, found, rng)
     return _UserCenter(**vars(given_center(problem, center)))
+
+
+def _dense(problem: Problem, settings: Settings) -> bool | None:
+    """Whether the user wants a dense preconditioner; None: as is best."""
+    if settings.preconditioner_is("dense") and problem.size > WIDE_LIMIT:
+        raise ValueError(
+            f'preconditioner="dense" is limited to {WIDE_LIMIT} parameters; this model has '
+            f'{problem.size}. Use "lowrank", or give the matrix.'
+        )
+    named = {"dense": True, "lowrank": False}
+    return next((named[name] for name in named if settings.preconditioner_is(name)), None)
 
 
 def _warn_if_far(center: Center) -> None:
@@ -225,11 +236,6 @@ def _factor(
         return given
     assert center is not None  # a preconditioner by name comes from there
     factor = center.factor
-    if settings.preconditioner_is("dense") and not factor.complete:
-        raise ValueError(
-            f'preconditioner="dense" is limited to {DENSE_LIMIT} parameters; this model has '
-            f'{problem.size}. Use "lowrank", or give the matrix.'
-        )
     return Diagonal(factor.spread()) if settings.preconditioner_is("diagonal") else factor
 
 

@@ -15,11 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from pymc_sgcv.kernel.chain import Chain
+from pymc_sgcv.kernel.preconditioners import COMPLETE_LIMIT
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.noise import control_variate, worst
 from pymc_sgcv.setup.probes import colours
-from pymc_sgcv.setup.search import DENSE_LIMIT
 
 _TRIED = -2.0, -1.0, -0.5, 0.5, 1.0, 2.0
 _WIDE = 0.15
@@ -50,7 +50,7 @@ def _best(problem: Problem, center: Center, points: np.ndarray, rng: np.random.G
     some = np.linspace(0, len(points) - 1, count).astype(int)
     points, seed = points[some], int(rng.integers(2**32))
     labels = np.arange(problem.size)
-    if problem.size > DENSE_LIMIT:
+    if problem.size > COMPLETE_LIMIT:
         labels = colours(problem.target)
 
     def differences(center: Center) -> np.ndarray:

@@ -102,7 +102,7 @@ def _search(
         line = between(problem, center, rough, some)
         if not (line.depth > _VALLEY or line.height > _VALLEY):
             return None
-        dense = center.factor.complete
+        dense = center.factor.name == "dense"
         return center_near(
             problem, rough.theta, rng, passes=0.0, degree=degree, dense=dense, warns=False
         )

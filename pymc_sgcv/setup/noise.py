@@ -11,10 +11,9 @@ from scipy.linalg import eigh
 from pymc_sgcv.kernel.chain import Chain, Divergence, Method
 from pymc_sgcv.kernel.dynamics import BAOAB
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STANDARD
-from pymc_sgcv.kernel.preconditioners import Preconditioner
+from pymc_sgcv.kernel.preconditioners import COMPLETE_LIMIT, Preconditioner
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center
-from pymc_sgcv.setup.search import DENSE_LIMIT
 
 FURTHEST = 2.0
 """Standard deviations that a gradient may move a coordinate by in one iteration."""
@@ -27,7 +26,9 @@ def pairs(d: int) -> int:
 
     Of many parameters only coordinates are looked at, for which fewer will do.
     """
-    return int(np.clip(20 * d, 800, 2000) if d <= DENSE_LIMIT else np.clip(200_000 // d, 100, 500))
+    if d <= COMPLETE_LIMIT:
+        return int(np.clip(20 * d, 800, 2000))
+    return int(np.clip(200_000 // d, 100, 500))
 
 
 def control_variate(center: Center) -> Method:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from pymc_sgcv.kernel.chain import Chain, Divergence
-from pymc_sgcv.kernel.preconditioners import Coordinatewise, Dense, Preconditioner
+from pymc_sgcv.kernel.preconditioners import Coordinatewise, Dense, Preconditioner, Wide, square
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_at
 from pymc_sgcv.setup.centring import best_degree, scale_parameters
@@ -117,7 +117,7 @@ def approach(problem: Problem, center: Center, rng: np.random.Generator) -> Cent
         coordinates = problem.coordinates(center.degree)
         degree = best_degree(problem, coordinates, position, draws, rng)
         theta = coordinates.place(position)
-        center = center_at(problem, theta, None, degree, spread, F.complete)
+        center = center_at(problem, theta, None, degree, spread, F.name == "dense")
         if _at_rest(moved, held) and _at_rest(pulled, held):
             break
     return _cautious(center, held)
@@ -159,8 +159,8 @@ def _centred_anew(
     factor = None
     if isinstance(center.factor, Dense):
         after = problem.coordinates(degree)
-        factor = Dense(before.jacobian(after, center.position) @ center.factor.matrix)
-    spread, dense = center.factor.spread(), center.factor.complete
+        factor = square(before.jacobian(after, center.position) @ center.factor.matrix)
+    spread, dense = center.factor.spread(), center.factor.name == "dense"
     anew = center_at(problem, center.theta, factor, degree, spread, dense)
     return replace(anew, exponents=center.exponents, follows=center.follows)
 
@@ -233,6 +233,8 @@ def _refined(
     coordinates = problem.coordinates(center.degree)
     if center.factor.complete:
         position, factor = _refine(center, draws, gradients)
+    elif isinstance(center.factor, Wide):
+        position, factor = _mean(center.factor, draws, gradients), center.factor
     else:
         position = _mean(center.factor, draws, gradients)
         gradient = partial(problem.gradient_in, coordinates)

@@ -18,6 +18,8 @@ from pymc_sgcv.setup.curvature import LONGEST, SHORTEST
 FEW = 50
 """Variables with up to so many components are probed one component at a time."""
 _ROUNDS = 5
+_REPEATED = 0.3
+"""Root mean square of what changes with the signs of moves, over that of what stays."""
 _MOST_NUMBERS = 1 << 23
 """Numbers in the points of one call: 64 MB."""
 
@@ -63,6 +65,29 @@ def curvatures(
             mine = labels == label
             found[mine] = (change * signs / width)[mine]
     return found
+
+
+def meet(
+    gradient: Callable[[np.ndarray], np.ndarray],
+    point: np.ndarray,
+    labels: np.ndarray,
+    width: np.ndarray | float,
+    rng: np.random.Generator,
+) -> bool:
+    """Whether parameters that would be probed together see each other after all.
+
+    As coefficients of correlated predictors do, in every row. Then what is found along one of them
+    depends on the signs of the others' moves.
+    """
+    width = np.broadcast_to(width, point.shape)
+    many = np.flatnonzero(np.bincount(labels) > FEW)
+    one, other = (curvatures(gradient, point, labels, width, many, rng) for _ in range(2))
+    for label in many:
+        mine = labels == label
+        change, size = one[mine] - other[mine], 0.5 * (one[mine] + other[mine])
+        if np.sqrt(np.mean(change**2)) > _REPEATED * np.sqrt(np.mean(size**2)):
+            return True
+    return False
 
 
 def probed_scales(

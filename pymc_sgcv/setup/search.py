@@ -16,7 +16,7 @@ from pymc_sgcv.engine.xoshiro import seeded
 from pymc_sgcv.kernel.chain import Chain, Method
 from pymc_sgcv.kernel.dynamics import EULER
 from pymc_sgcv.kernel.estimators import STANDARD
-from pymc_sgcv.kernel.preconditioners import Dense, Diagonal, Preconditioner
+from pymc_sgcv.kernel.preconditioners import COMPLETE_LIMIT, Diagonal, Preconditioner, square
 from pymc_sgcv.model.target import Target
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.centring import information_shares, scale_parameters
@@ -24,11 +24,11 @@ from pymc_sgcv.setup.curvature import coordinate_scales, covariance_factor
 from pymc_sgcv.setup.directions import low_rank_factor
 from pymc_sgcv.setup.linked import group_blocks
 from pymc_sgcv.setup.optimizers import ADAM, SGD, ascend
-from pymc_sgcv.setup.probes import colours, probed_scales
+from pymc_sgcv.setup.probes import colours, meet, probed_scales
 from pymc_sgcv.setup.quasi_newton import climb
 
-DENSE_LIMIT = 400
-"""Up to this many parameters the covariance is dense, above it is low rank + diagonal."""
+WIDE_LIMIT = 3000
+"""Up to this many parameters the covariance may be dense, if they see each other in all rows."""
 OPTIMIZERS = {"adam": ADAM, "sgd": SGD}
 _PHASES = 0.1, 0.03, 0.01, 0.003, 0.001
 _WINDOW = 100
@@ -37,6 +37,8 @@ _NEAR = 0.03
 """Newton steps stop at this distance from the mode per direction, in standard deviations."""
 _POINT_ROWS = 10_000_000
 """Rows × points that one estimate of the curvature may cost; ten times that where they stack."""
+_ROWS_EACH = 12
+"""Rows for each of many parameters: of fewer, eigenvalues would be wrong by more than a half."""
 
 
 class Search:
@@ -53,7 +55,8 @@ class Search:
         dense: bool | None = None,
     ):
         self.problem, self.rng, self.report, self.given = problem, rng, report, given
-        self.dense = problem.size <= DENSE_LIMIT if dense is None else dense
+        self.few = problem.size <= COMPLETE_LIMIT and dense is not False
+        self.dense = True if self.few else dense
         self.passes = 0.0
         self.factor: Preconditioner | None = None
         self.scales: np.ndarray | float = 1e-2
@@ -93,16 +96,22 @@ class Search:
         """∇_φ without the components that are held."""
         return np.where(self.held, 0.0, self._gradient_at(position[None])[0])
 
-    def _partial_gradient(self, budget: float) -> Callable[[np.ndarray], np.ndarray]:
+    def _partial_gradient(
+        self, budget: float, least: int = 2000
+    ) -> Callable[[np.ndarray], np.ndarray]:
         if all(gradient.stacked for gradient in self.problem.functions.plates):
             budget *= 10
-        fraction = min(1.0, max(budget / (2 * self.problem.size), 2000) / self.problem.n_rows)
+        fraction = min(1.0, max(budget / (2 * self.problem.size), least) / self.problem.n_rows)
 
         return lambda points: self._gradient_at(points, fraction)
 
     def _scales(self) -> np.ndarray:
+        labels = colours(self.problem.target)
+        if self.dense is None:
+            self.dense = self.problem.size <= WIDE_LIMIT and meet(
+                self._gradient_at, self.position, labels, self.scales, self.rng
+            )
         if not self.dense:
-            labels = colours(self.problem.target)
             self.scales = probed_scales(
                 self._gradient_at, self.position, labels, self.rng, self.scales
             )
@@ -116,7 +125,7 @@ class Search:
 
         Of many parameters a minibatch sees few: steps with all rows, then.
         """
-        if not self.dense:
+        if not self.few:
             self._climb()
             return
         self.report("minibatch steps", 0.0)
@@ -202,8 +211,9 @@ class Search:
             points, target = self.position[None], self.problem.target
             blocks = group_blocks(self._gradient_at, points, target, scales, self.rng)
             return low_rank_factor(self._gradient_at, points, scales, self.rng, blocks)
-        gradient = self._partial_gradient(_POINT_ROWS)
-        return Dense(covariance_factor(gradient, self.position, scales))
+        least = 2000 if self.few else _ROWS_EACH * self.problem.size
+        gradient = self._partial_gradient(_POINT_ROWS, least)
+        return square(covariance_factor(gradient, self.position, scales))
 
     def distance(self, gradient: np.ndarray) -> float:
         """The Newton decrement of a gradient: the distance to the mode in standard deviations."""

@@ -100,6 +100,18 @@ def item_response(persons: int = 2000, items: int = 100) -> pm.Model:
     return model
 
 
+def regression(d: int = 2000, n_rows: int = 200_000, correlation: float = 0.5) -> pm.Model:
+    """A dense logistic regression on correlated predictors; no groups at all."""
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(n_rows, 1))
+    X = np.sqrt(1 - correlation) * rng.normal(size=(n_rows, d)) + np.sqrt(correlation) * shared
+    eta = X @ (rng.normal(size=d) / np.sqrt(d))
+    y = (rng.random(n_rows) < 1 / (1 + np.exp(-eta))).astype("int32")
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=X @ pm.Normal("beta", 0, 1, shape=d), observed=y)
+    return model
+
+
 MODELS = {
     "logistic 1000 groups": lambda: logistic(1000, 100_000),
     "logistic 1000 groups non-centred": lambda: logistic(1000, 100_000, offset=True),
@@ -112,6 +124,7 @@ MODELS = {
     "intercepts and slopes LKJ 500 groups non-centred": lambda: slopes(offset=True),
     "Poisson crossed 5000 × 1000": crossed,
     "item response 2000 × 100": item_response,
+    "dense logistic 2000 predictors": regression,
 }
 
 

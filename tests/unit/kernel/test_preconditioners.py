@@ -10,7 +10,14 @@ import pytest
 
 from pymc_sgcv.kernel.forms import apply, apply_transposed
 from pymc_sgcv.kernel.low_rank import Blocks, LowRank
-from pymc_sgcv.kernel.preconditioners import Dense, Diagonal, from_covariance
+from pymc_sgcv.kernel.preconditioners import (
+    COMPLETE_LIMIT,
+    Dense,
+    Diagonal,
+    Wide,
+    from_array,
+    from_covariance,
+)
 
 D = 3
 SCALES = np.array([0.2, 3.0, 10.0])
@@ -23,6 +30,7 @@ MIXED = np.array([[0.7, 0.0, -0.4], [0.0, 1.0, 0.0], [-0.4, 0.0, 1.5]])  # the s
 WITH_BLOCKS = np.diag(SCALES) @ MIXED @ np.diag(1 / SCALES) @ LOW_RANK
 KINDS = {
     "dense": (lambda: Dense(SKEW.copy()), SKEW),
+    "wide": (lambda: Wide(SKEW.copy()), SKEW),
     "diagonal": (lambda: Diagonal(SCALES.copy()), np.diag(SCALES)),
     "low rank": (lambda: LowRank(SCALES.copy(), DIRECTIONS.copy(), LENGTHS.copy()), LOW_RANK),
     "blocks": (
@@ -285,3 +293,12 @@ def test_the_factor_of_a_covariance_has_that_covariance(given, kind):
 )
 def test_what_is_no_covariance_has_no_factor(matrix):
     assert from_covariance(matrix) is None
+
+
+@pytest.mark.parametrize(("size", "kind"), [(COMPLETE_LIMIT, Dense), (COMPLETE_LIMIT + 1, Wide)])
+def test_a_matrix_of_many_parameters_knows_moments_by_coordinate(size, kind):
+    made = from_array(np.eye(size))
+    assert type(made) is kind
+    assert type(made.scaled(np.ones(size))) is kind
+    assert made.complete == (kind is Dense)
+    assert made.moments(np.ones((2, size))).ndim == (2 if kind is Dense else 1)

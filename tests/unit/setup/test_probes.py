@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_sgcv.setup.probes import FEW, colours, curvatures, probed_scales
+from pymc_sgcv.setup.probes import FEW, colours, curvatures, meet, probed_scales
 
 POINT = np.array([3.0, -2.0, 0.5, 0.0, 7.0])
 LABELS = np.array([0, 1, 1, 2, 2])
@@ -98,3 +98,15 @@ def test_a_gradient_that_is_not_finite_far_out_shortens_the_scale():
     rng = np.random.default_rng(0)
     scales = probed_scales(gradient, np.zeros(3), np.zeros(3, dtype=int), rng, 50.0)
     np.testing.assert_allclose(scales, 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("coupling", "expected"), [(0.0, False), (0.001, False), (0.1, True), (1.0, True)]
+)
+def test_parameters_that_see_each_other_are_found(coupling, expected):
+    size = FEW + 30
+    hessian = (1 - coupling) * np.eye(size) + coupling
+    gradient, point = gaussian(hessian), np.zeros(size)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        assert meet(gradient, point, np.zeros(size, dtype=int), 0.1, rng) is expected
