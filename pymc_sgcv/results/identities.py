@@ -39,7 +39,8 @@ from pymc_sgcv.results.groups import (
     require_group,
 )
 
-SD_TOLERANCE, SHIFT_TOLERANCE, GROSS_ERROR = 0.05, 0.1, 0.25
+SD_TOLERANCE, SHIFT_TOLERANCE = 0.05, 0.1
+EXCURSION_SHARE = 1 / 3
 TARGET_BIAS = 0.03
 DENSE_LIMIT, DRAWS_PER_PARAMETER = 1000, 10
 
@@ -58,7 +59,9 @@ class SteinErrors:
         Variance of the draws over the right one, and its standard error: (d + 1,), the last for
         the average over all directions, which is −E[(θ − E θ)·g] / d.
     robust_error
-        Standard error of `ratio` by the median deviation of batches, deaf to outliers.
+        The same where a single batch has more than a third of the variance, by the median deviation
+        of batches: an excursion hides behind the standard error that it causes. Not where gradients
+        alone have heavy tails, as in a funnel's neck: there that is the error.
     noise
         Variance of √Cⱼⱼ u·g that is not linear in θ, (d,); the linear part has about ratio².
     batches
@@ -98,10 +101,7 @@ class SteinErrors:
         """
         t = -stdtrit(self.batches - 1, alarms / (2 * len(self.ratio)))
         shift = np.maximum(max(SHIFT_TOLERANCE, target_bias), target_bias + t * self.shift_error)
-        # A draw in the neck of a funnel can hide an error behind the standard error it causes.
-        robust = np.minimum(self.ratio_error, 1.5 * self.robust_error)
-        error = np.where(np.abs(self.sd_error) > GROSS_ERROR, robust, self.ratio_error)
-        sd = _sd_limits(self.sd_error, target_bias, t * error)
+        sd = _sd_limits(self.sd_error, target_bias, t * self.robust_error)
         return shift, np.maximum(max(SD_TOLERANCE, target_bias), sd)
 
     @property
@@ -159,14 +159,14 @@ def stein_errors(idata: Container) -> SteinErrors:
         parts.append(_measure(x, along, noise, chains))
     measured = np.hstack(parts)
     shift, shift_error, ratio, ratio_error, robust_error, noise = measured[:6]
-    average = _mean_and_errors(products[:, None] / len(labels), chains)
+    average = _mean_and_error(products[:, None] / len(labels), chains)
     return SteinErrors(
         labels=labels,
         shift=shift,
         shift_error=shift_error,
         ratio=np.append(ratio, average[0]),
         ratio_error=np.append(ratio_error, average[1]),
-        robust_error=np.append(robust_error, average[2]),
+        robust_error=np.append(robust_error, average[1]),
         noise=noise,
         batches=chains * min(BATCHES, draws),
         local=measured[6:9],
@@ -220,16 +220,24 @@ def _along(x: np.ndarray, g: np.ndarray, chains: int) -> np.ndarray:
 def _measure(x: np.ndarray, along: np.ndarray, noise: np.ndarray, chains: int) -> np.ndarray:
     """Rows: shift, its error, ratio, its two errors, variance of the noise; local ones, errors."""
     sd = x.std(axis=0)
-    shift, shift_error, _ = _mean_and_errors(-along * sd, chains)
-    ratio, ratio_error, robust_error = _mean_and_errors(-x * along, chains)
-    variance = noise.var(axis=0) * sd**2
-    rows = np.stack([shift, shift_error, ratio, ratio_error, robust_error, variance])
+    shift = _mean_and_error(-along * sd, chains)
+    products = -x * along
+    ratio, error = _mean_and_error(products, chains)
+    squares = batch_means(x * x, chains)
+    excursion = squares.max(axis=0) > EXCURSION_SHARE * squares.sum(axis=0)
+    robust = np.where(excursion, np.minimum(error, _robust_error(products, chains)), error)
+    rows = np.stack([*shift, ratio, error, robust, noise.var(axis=0) * sd**2])
     return np.vstack([rows, *local_ratios(x, along, chains)])
 
 
-def _mean_and_errors(x: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means of columns, their standard errors from batch means, and robust ones."""
+def _mean_and_error(x: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means of columns, and their standard errors from batch means."""
     means = batch_means(x, chains)
-    root = np.sqrt(len(means))
+    return x.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(len(means))
+
+
+def _robust_error(x: np.ndarray, chains: int) -> np.ndarray:
+    """Standard errors by the median deviation of batch means, deaf to outliers, and half more."""
+    means = batch_means(x, chains)
     deviation = np.median(np.abs(means - np.median(means, axis=0)), axis=0)
-    return x.mean(axis=0), means.std(axis=0, ddof=1) / root, 1.4826 * deviation / root
+    return 1.5 * 1.4826 * deviation / np.sqrt(len(means))

@@ -18,7 +18,7 @@ from pymc_sgcv.kernel.chain import Method
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, STANDARD
 from pymc_sgcv.kernel.preconditioners import Diagonal, Preconditioner, from_covariance
 from pymc_sgcv.rows.problem import Problem
-from pymc_sgcv.setup.center import Center, center_at, center_near, given_center
+from pymc_sgcv.setup.center import Center, center_at, center_near, given_center, warn_if_off
 from pymc_sgcv.setup.following import follow
 from pymc_sgcv.setup.modes import highest_center
 from pymc_sgcv.setup.noise import FURTHEST, around, control_variate, gradient_noise
@@ -67,6 +67,8 @@ def make_plan(
         else:
             refuse_infinite_gradient(problem.target, problem.gradient(_start(problem)[None])[0])
         plan = _decide(problem, settings, resolved, given, rng)
+        if settings.automatic and center is None:
+            _warn_if_off_still(resolved, plan.center)
     plan = replace(plan, seconds=time.perf_counter() - began)
     if name is not None:
         _log.info("%s: %s", name, plan.summary())
@@ -171,8 +173,9 @@ def _resolve_center(
     if center is None:
         dense = _dense(problem, settings)
         found = center_near(
-            problem, _start(problem), rng, progressbar=settings.progressbar, dense=dense
-        )
+            problem, _start(problem), rng, progressbar=settings.progressbar, dense=dense,
+            warns=not settings.automatic,
+        )  # fmt: skip
         return highest_center(problem, found, rng)
     return _UserCenter(**vars(given_center(problem, center)))
 
@@ -186,6 +189,12 @@ def _dense(problem: Problem, settings: Settings) -> bool | None:
         )
     named = {"dense": True, "lowrank": False}
     return next((named[name] for name in named if settings.preconditioner_is(name)), None)
+
+
+def _warn_if_off_still(before: Center | None, after: Center | None) -> None:
+    """The pilot may have found what the search has not, or have left the mode for the mean."""
+    if before is not None and after is not None and after.degree is None and not before.converged:
+        warn_if_off(after)
 
 
 def _warn_if_far(center: Center) -> None:

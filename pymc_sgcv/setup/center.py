@@ -96,14 +96,20 @@ def center_near(
         if polish:
             search.newton()
         center = _finish(search)
-    if polish and warns and not center.converged and not search.held.any():
+    if polish and warns and not search.held.any():
+        warn_if_off(center)
+    return center
+
+
+def warn_if_off(center: Center) -> None:
+    """Say so if the search has not come near the mode."""
+    if not center.converged:
         warn(
             f"The centering point is {center.distance:.1f} posterior standard deviations (Newton "
-            f"decrement, {problem.size} parameters) from the mode: the control variate will be "
-            "noisy. Give better starting values, more passes to find_center, or check that the "
+            f"decrement, {len(center.theta)} parameters) from the mode: the control variate will "
+            "be noisy. Give better starting values, more passes to find_center, or check that the "
             "posterior has one mode and no flat directions.",
         )
-    return center
 
 
 def center_at(

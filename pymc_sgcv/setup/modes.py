@@ -17,13 +17,16 @@ from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_near
 from pymc_sgcv.setup.centring import scale_parameters
 
-_POINTS = 15
+_POINTS, _FINE = 15, 61
+"""Points on a line that show a valley, and that tell how high a hill behind it is."""
 _SPREAD = 2.0
 """Half-width of the uniform spread of further starts, on the unconstrained scale."""
 _VALLEY = 2.0
 """A valley must be this deep, in units of log density, below the lower one of its hills."""
 _RELEVANT = 20.0
 """A hill lower than the center by more than this holds no mass worth mentioning."""
+_MASS = 8.0
+"""The same for a hill's mass, as far as its widths are known: one of 3000, or some more."""
 _MOVES = 2
 _SOME_ROWS = 5000
 
@@ -68,13 +71,24 @@ def _is_new(problem: Problem, modes: list[Center], other: Center) -> bool:
 
 def _highest(problem: Problem, modes: list[Center]) -> Center:
     """The highest of several modes; the others are warned about, but for those without mass."""
-    heights = [0.0, *(between(problem, modes[0], other).height for other in modes[1:])]
+    lines = [between(problem, modes[0], other, points=_FINE) for other in modes[1:]]
+    heights = [0.0, *(line.height for line in lines)]
     best = int(np.argmax(heights))
     for i, other in enumerate(modes):
         lower = heights[i] - heights[best]
-        if i != best and lower > -_RELEVANT:
+        if i != best and lower > -_RELEVANT and _mass(modes[best], other, lower) > -_MASS:
             _warn(problem, modes[best], other, lower)
     return modes[best]
+
+
+def _mass(here: Center, there: Center, height: float) -> float:
+    """The logarithm of the mass of a hill of this height over that of the hill `here`.
+
+    By their widths, or 0 where these are known of single parameters only.
+    """
+    if not (here.factor.complete and there.factor.complete):
+        return 0.0
+    return height + float(np.log(here.factor.ratios(there.factor)).sum())
 
 
 def _starts(problem: Problem, center: Center, rng: np.random.Generator) -> list[np.ndarray]:
@@ -110,16 +124,22 @@ def _search(
         return None  # a start outside the support: nothing was found there
 
 
-def between(problem: Problem, center: Center, other: Center, fraction: float = 1.0) -> Line:
+def between(
+    problem: Problem,
+    center: Center,
+    other: Center,
+    fraction: float = 1.0,
+    points: int = _POINTS,
+) -> Line:
     """The log density of φ on the way from one center to another, by Gauss–Legendre quadrature.
 
-    A fraction of the rows is enough to see whether there may be a valley.
+    A fraction of the rows and few points are enough to see whether there may be a valley.
     """
-    t, weights = np.polynomial.legendre.leggauss(_POINTS)
+    t, weights = np.polynomial.legendre.leggauss(points)
     t, weights = (t + 1) / 2, weights / 2
     way = other.position - center.position
-    points, coordinates = center.position + t[:, None] * way, problem.coordinates(center.degree)
-    slopes = problem.gradient_in(coordinates, points, fraction) @ way
+    places, coordinates = center.position + t[:, None] * way, problem.coordinates(center.degree)
+    slopes = problem.gradient_in(coordinates, places, fraction) @ way
     if not np.isfinite(slopes).all():
         return Line(-np.inf, 0.0)
     climb = np.cumsum(weights * slopes)

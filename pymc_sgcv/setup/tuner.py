@@ -44,19 +44,24 @@ class Tuner:
     def stratify(self) -> np.ndarray:
         """Draw rows from strata where they need much smaller batches, or allow longer steps.
 
+        And where gradient noise may carry chains away, if that costs no large batches: rows that
+        carry a parameter alone are in all of them, then.
+
         Returns the gradient noise of what was chosen, with batches as large as it asks for.
         """
         uniform = self._fit_batch(self._noise())
         before, needed = self.problem.layout, self._rows_for_steps(uniform)
         plain, keeps = self.method.estimator == STANDARD, not self.problem.chooses_batch
         short = keeps and needed > self.problem.batch_rows / _MUCH_SHORTER
-        if before.subsampling != "block" or not (short or needed >= _WORTH_STRATA):
+        grows = self.center.exponents is not None  # noise, by factors, with the way from the center
+        if before.subsampling != "block" or not (short or grows or needed >= _WORTH_STRATA):
             return uniform
         scores = influences(self.problem, self.center, plain, self.rng)
         if not stratify(self.problem, scores, keeps):
             return uniform
         stratified = self._fit_batch(self._noise())
-        if self._rows_for_steps(stratified) > _MUCH_SMALLER * needed:
+        enough = max(_MUCH_SMALLER * needed, _AT_LEAST if grows else 0.0)
+        if self._rows_for_steps(stratified) > enough:
             self.problem.lay_out(before)
             return uniform
         return stratified

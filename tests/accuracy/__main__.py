@@ -4,7 +4,7 @@
 
     python -m tests.accuracy [PART ...] [--write docs/accuracy.md]
 
-PARTs are kinds, shapes, hierarchies, large, covtype, scaling, coverage, failures; all by default. A part may
+PARTs are kinds, shapes, calibration, hierarchies, large, covtype, scaling, coverage, failures; all by default. A part may
 name its rows, as in ``kinds:linear;logistic``. Results are kept in ``.cache/accuracy``, NUTS draws too (by
 nutpie where it is installed); the page is made of all results that are there.
 """
@@ -21,12 +21,13 @@ import numpy as np
 import pymc as pm
 import pytensor
 
-from tests.accuracy import hard, hierarchies, kinds, others
+from tests.accuracy import calibration, hard, hierarchies, kinds, others
 from tests.accuracy.compare import CACHE
 
 PARTS = {
     "kinds": (kinds.compare, kinds.KINDS),
     "shapes": (hard.compare, tuple(hard.SHAPES)),
+    "calibration": (calibration.calibrate, tuple(calibration.MODELS)),
     "hierarchies": (hierarchies.measure, tuple(hierarchies.MODELS)),
     "large": (others.large, ("simulated",)),
     "covtype": (others.covtype, ("1 %", "all")),
@@ -73,6 +74,10 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def without_runs(row: dict) -> dict:
+    return {k: v for k, v in row.items() if k != "runs"}
+
+
 def silence(rows: list[dict]) -> str:
     """One sentence on all runs."""
     total = {kind: sum(row[kind] for row in rows) for kind in hard.VERDICTS}
@@ -112,9 +117,17 @@ Posteriors that a Gaussian does not describe, {hard.SEEDS} seeds each, everythin
 how often each is there. *Right* means the limits above; *told* are runs that `sg.sample` warned about. Errors are the worst
 of all seeds; cost is rows visited for an effective draw of the worst parameter, in numbers of all rows.
 
-{table([{k: v for k, v in row.items() if k != "runs"} for row in found["shapes"]])}
+{table([without_runs(row) for row in found["shapes"]])}
 
 {silence(found["shapes"])}
+
+## Simulation-based calibration
+
+Parameters and data drawn from the prior, everything automatic, {calibration.DATA_SETS} data sets each: the rank of a parameter
+among draws of its posterior is uniform if these are right. The smallest p-value is that of χ² on ten bins and of
+Kolmogorov and Smirnov, over all parameters, times their number.
+
+{table([without_runs(row) for row in found["calibration"]])}
 
 ## Hierarchies
 

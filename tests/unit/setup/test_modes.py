@@ -86,3 +86,23 @@ def test_of_three_modes_the_highest_is_taken_and_both_others_are_named(monkeypat
     assert found.theta[0] == pytest.approx(2, abs=0.1)
     there = sorted(str(w.message).split("the center and ")[1].split()[0] for w in caught)
     assert [round(float(x)) for x in there] == [-2, 0]
+
+
+@pytest.mark.parametrize(("share", "told"), [(1e-2, True), (1e-6, False)])
+def test_a_mode_without_mass_is_not_worth_a_word(monkeypatch, share, told):
+    """Both are higher than where the height alone rules a mode out, and as wide as the center's."""
+    with pm.Model() as model:
+        y = pm.Minibatch(Y, batch_size=50)
+        a = pm.NormalMixture("a", w=[1 - share, share], mu=[2.0, -2.0], sigma=0.3)
+        pm.Normal("y", 1.0 + 0.0 * a, 1.0, observed=y, total_size=len(Y))
+    problem, rng = Problem(model), np.random.default_rng(3)
+    center = center_near(problem, np.array([2.1]), rng)
+    monkeypatch.setattr(modes, "_starts", lambda *_: [np.array([-2.05])])
+    other = center_near(problem, np.array([-2.05]), rng)
+    height = np.log(share / (1 - share))
+    assert height > -modes._RELEVANT
+    fine = between(problem, center, other, points=modes._FINE)
+    assert fine.height == pytest.approx(height, abs=0.1)
+    assert modes._mass(center, other, height) == pytest.approx(height, abs=0.05)
+    with pytest.warns(sg.SGCVWarning, match="another mode") if told else no_warning():
+        assert highest_center(problem, center, rng) is center
