@@ -85,13 +85,15 @@ def compile_target(target: Target, compile_kwargs: dict | None = None) -> Functi
     """
     kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
     prior = _compile(target, _flat_gradient(target, target.prior), (), (), False, kwargs)
-    plates = []
-    for plate in target.plates:
-        weights = pt.vector("weights")
-        slope = _flat_gradient(target, pt.sum(weights * plate.loglike))
-        stacked = _multiplies_rows(plate)
-        plates.append(_compile(target, slope, (weights,), plate.rows, stacked, kwargs))
-    return Functions(prior, tuple(plates))
+    return Functions(prior, tuple(compile_plate(target, p, compile_kwargs) for p in target.plates))
+
+
+def compile_plate(target: Target, plate: Plate, compile_kwargs: dict | None = None) -> Gradient:
+    """Compile the gradient of Σ wᵢ ℓᵢ over rows of one plate."""
+    kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
+    weights = pt.vector("weights")
+    slope = _flat_gradient(target, pt.sum(weights * plate.loglike))
+    return _compile(target, slope, (weights,), plate.rows, _multiplies_rows(plate), kwargs)
 
 
 def compile_geometry(
@@ -114,24 +116,16 @@ def compile_geometry(
     )
 
 
-def compile_row_terms(target: Target, plate: Plate) -> Callable[..., np.ndarray]:
-    """The function (θ, rows, values of fixed arguments) → ℓᵢ of each row, with these arguments.
+def compile_row_terms(
+    target: Target, plate: Plate, compile_kwargs: dict | None = None
+) -> Gradient:
+    """The log-likelihood ℓᵢ of each row at m points, added to an (m, rows) array.
 
-    Called from Python: for what is looked at once, before any chain runs.
+    With the signature of a gradient, but that the output is as long as the rows.
     """
-    graph, inputs, fixed = _free_of_data(target, plate.loglike, set(plate.rows))
-    theta = pt.vector("theta", shape=(target.size,))
-    graph = _on_flat_vector(target, graph, theta)
-    function = pytensor.function(
-        [theta, *plate.rows, *inputs], graph, mode="NUMBA", on_unused_input="ignore"
-    )
-
-    def terms(
-        point: np.ndarray, rows: Sequence[np.ndarray], others: dict[str, np.ndarray]
-    ) -> np.ndarray:
-        return function(point, *rows, *_values_of(fixed, others))
-
-    return terms
+    kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
+    terms = plate.loglike.astype("float64")
+    return _compile(target, terms, (), plate.rows, _multiplies_rows(plate), kwargs, by_row=True)
 
 
 def _values_of(fixed: Sequence[Variable], point: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -150,8 +144,9 @@ def _compile(
     rows: tuple[TensorVariable, ...],
     stacked: bool,
     kwargs: dict,
+    by_row: bool = False,
 ) -> Gradient:
-    """Compile a vector as long as θ that depends on θ."""
+    """Compile a vector that depends on θ: as long as θ, or as the rows."""
     graph, inputs, fixed = _free_of_data(target, graph, {*weights, *rows})
     theta = pt.vector("theta", shape=(target.size,))
     graph = _on_flat_vector(target, graph, theta)
@@ -162,7 +157,8 @@ def _compile(
         graph, theta = cast(TensorVariable, stack), points
     jit, key = _jit([theta, *weights, *rows, *inputs], graph, kwargs)
     row_types = tuple(row.type for row in rows)
-    source = _wrapper_source(target.size, stacked, bool(weights), row_types, inputs)
+    length = "n" if by_row else str(target.size)
+    source = _wrapper_source(target.size, length, stacked, bool(weights), row_types, inputs)
     function = _compile_wrapper(source, jit, key)
     return Gradient(function.address, row_types, fixed, function, stacked)
 
@@ -242,6 +238,7 @@ def _jit(
 
 def _wrapper_source(
     d: int,
+    length: str,
     stacked: bool,
     weighted: bool,
     row_types: Sequence[TensorType],
@@ -274,6 +271,7 @@ def _wrapper_source(
         ]
     return _WRAPPER.format(
         d=d,
+        width=length,
         length=max(place, 1),
         weights="carray(pointer(weights_at), (n,), np.float64)" if weighted else "0",
         unpack="\n    ".join(lines) or "pass",
@@ -284,7 +282,7 @@ def _wrapper_source(
 _WRAPPER = """
 def gradient(thetas_at, m, weights_at, table_at, start, n, out_at):
     thetas = carray(pointer(thetas_at), (m, {d}), np.float64)
-    total = carray(pointer(out_at), (m, {d}), np.float64)
+    total = carray(pointer(out_at), (m, {width}), np.float64)
     table = carray(pointer(table_at), ({length},), np.intp)
     weights = {weights}
     {unpack}
@@ -292,7 +290,7 @@ def gradient(thetas_at, m, weights_at, table_at, start, n, out_at):
         {body}
     except Exception:  # a failed check of a parameter: the loop stops on what is not finite
         for i in range(m):
-            for j in range({d}):
+            for j in range({width}):
                 total[i, j] = np.nan
 """
 

@@ -30,6 +30,7 @@ _SOURCES = (
     "engine/row_products",
     "rows/alias",
     "rows/minibatch",
+    "rows/terms",
     "kernel/estimators",
     "kernel/frame",
     "kernel/forms",

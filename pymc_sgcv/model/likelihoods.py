@@ -14,6 +14,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_sgcv.model.declared import FIRST_BATCH, length_of
 from pymc_sgcv.model.graph import is_data, name_of, value_of
 from pymc_sgcv.model.potentials import Term, leaves_of, rows_of
 
@@ -52,10 +53,6 @@ def rows_refusal(name: str, kind: str, minibatched: bool) -> str:
     )
 
 
-FIRST_BATCH = 500
-"""The minibatch from which the automatic batch size starts."""
-
-
 def first_batch_size(
     model: pm.Model, terms: Sequence[Term], batch_size: int | str | None
 ) -> int | None:
@@ -68,7 +65,7 @@ def first_batch_size(
         return None
     lengths = [np.shape(value_of(v))[0] for v in values if v.ndim and not _minibatch_nodes([v])]
     lengths += [
-        len(value_of(full)) for node in _minibatch_nodes(values) for full in node.inputs[:-1]
+        length_of(full) for node in _minibatch_nodes(values) for full in node.inputs[:-1]
     ]
     lengths += [n for term in terms if (n := rows_of(model, term)[0])]
     return min(FIRST_BATCH, max(lengths, default=FIRST_BATCH))
@@ -209,7 +206,7 @@ def _minibatch_leaves(
         for node in nodes
         for full, out in zip(node.inputs[:-1], node.outputs[:-1], strict=True)
     }
-    lengths = sorted({len(value_of(full)) for full in leaves.values()})
+    lengths = sorted({length_of(full) for full in leaves.values()})
     if len(lengths) > 1:
         raise ValueError(
             f"The data of observed variable '{rv.name}' have different numbers of rows: "
@@ -282,7 +279,7 @@ def _shared_key(
 def refuse_batch_larger_than_data(group: Group, full: list[Variable], n: int | None) -> None:
     """A minibatch of more rows than there are."""
     n = n or next(iter(group.leaves)).type.shape[0]
-    n_rows = len(value_of(full[0]))
+    n_rows = length_of(full[0])
     if n > n_rows:
         raise ValueError(
             f"batch_size={n} is larger than the {n_rows} rows of '{group.names[0]}'. "

@@ -17,6 +17,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, MakeVector
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_sgcv.model.declared import head_of, length_of, source_of
 from pymc_sgcv.model.graph import is_data, name_of, rebuild, rows_like, value_of
 from pymc_sgcv.model.likelihoods import (
     Group,
@@ -25,6 +26,7 @@ from pymc_sgcv.model.likelihoods import (
 )
 from pymc_sgcv.model.selection import selected_rows
 from pymc_sgcv.model.sparse import padded, product, sparse_products
+from pymc_sgcv.sources.base import Source
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,24 @@ class Plate:
     @property
     def n_rows(self) -> int:
         """N."""
-        return len(self.arrays()[0])
+        return length_of(self.data[0])
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the batch size is ours to choose: plain data, or declared so."""
+        heads = [head_of(variable) for variable in self.data]
+        return not self.minibatched or any(head is not None and head.automatic for head in heads)
 
     def arrays(self) -> list[np.ndarray]:
-        """The data as they are now, one array per row input, without copying."""
+        """The data as they are now, one array per row input, without copying.
+
+        Of data that a `Minibatch` of this package has declared those that the model holds.
+        """
         return [value_of(variable) for variable in self.data]
+
+    def sources(self) -> list[Source]:
+        """All rows as they are now, one source per row input."""
+        return [source_of(variable) for variable in self.data]
 
 
 def make_plate(

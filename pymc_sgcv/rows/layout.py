@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_sgcv.model.target import Plate
+from pymc_sgcv.rows.sample import Sample
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,20 @@ class Layout:
     strata
         Per plate, the number of the stratum of each row, or None. A minibatch has a block of rows
         of every stratum.
+    population, samples
+        Where the rows are (`pymc_sgcv.rows.population`), and per plate those that stand for all,
+        where they are not the model's own arrays.
+    tilt
+        What is added to the gradient everywhere, so that at the center it is that of all rows.
     """
 
     subsampling: str
     batch_sizes: tuple[int, ...]
     weights: tuple[np.ndarray | None, ...]
     strata: tuple[np.ndarray | None, ...]
+    population: str = "model"
+    samples: tuple[Sample, ...] = ()
+    tilt: np.ndarray | None = None
 
     @property
     def weighted(self) -> bool:
@@ -41,6 +50,8 @@ class Layout:
     def equals(self, other: Layout) -> bool:
         """Whether the other one draws the very same minibatches."""
         same = self.subsampling == other.subsampling and self.batch_sizes == other.batch_sizes
+        if self is other or self.samples or other.samples:
+            return self is other
         return same and all(
             a is b or (a is not None and b is not None and np.array_equal(a, b))
             for a, b in zip(self.weights, other.weights, strict=True)
@@ -95,7 +106,7 @@ def _of_rows_drawn_together(plate: Plate, weights: Mapping[str, np.ndarray]) -> 
 def _checked(plate: Plate, weights: np.ndarray | None) -> np.ndarray | None:
     if weights is None:
         return None
-    n_rows = len(plate.arrays()[0])
+    n_rows = plate.n_rows
     try:
         weights = np.asarray(weights, dtype=float)
     except (TypeError, ValueError):

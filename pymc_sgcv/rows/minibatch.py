@@ -76,6 +76,10 @@ class Rows:
         Row probabilities pᵢ (any positive scale) for ``"iid"``.
     labels
         The stratum of each row for ``"block"``: the copy is in their order.
+    stands_for
+        How many rows of the data these stand for; by default they are all.
+    in_order
+        Whether the arrays are in random order, and may stay where they are.
     """
 
     def __init__(
@@ -87,11 +91,14 @@ class Rows:
         subsampling: str = "block",
         weights: np.ndarray | None = None,
         labels: np.ndarray | None = None,
+        stands_for: int | None = None,
+        in_order: bool = False,
     ):
         kinds = [kind.dtype for kind in gradient.row_types]
         self.n_rows = len(arrays[0])
+        self.stands_for = self.n_rows if stands_for is None else stands_for
         self.method = WEIGHTED if weights is not None else SUBSAMPLING.index(subsampling)
-        if self.method == BLOCK:
+        if self.method == BLOCK and not in_order:
             self.arrays = shuffled(arrays, kinds, labels)
         else:
             self.arrays = [np.ascontiguousarray(a, k) for a, k in zip(arrays, kinds, strict=True)]
@@ -115,17 +122,23 @@ class Rows:
     @property
     def scale(self) -> float:
         """N/n, the weight of a row of a uniform minibatch."""
-        return self.n_rows / self.batch_size
+        return self.stands_for / self.batch_size
 
     def scratch(self) -> Scratch:
         """What one chain needs for itself: buffers, weights, indices."""
         return Scratch(self)
 
-    def strata(self, counts: Sequence[int], batch_sizes: Sequence[int]) -> list[Rows]:
+    def strata(
+        self,
+        counts: Sequence[int],
+        batch_sizes: Sequence[int],
+        stand_for: Sequence[int] | None = None,
+    ) -> list[Rows]:
         """So many rows after the other as data of their own, not copied, with a batch of each."""
         parts, start = [], 0
-        for count, n in zip(counts, batch_sizes, strict=True):
+        for count, n, stands_for in zip(counts, batch_sizes, stand_for or counts, strict=True):
             part = copy(self)
+            part.stands_for = stands_for
             part.n_rows, part.arrays = count, [a[start : start + count] for a in self.arrays]
             part._set_batch_size(n)
             parts.append(part)

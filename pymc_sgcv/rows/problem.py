@@ -13,8 +13,10 @@ from functools import cached_property
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 
-from pymc_sgcv.engine.compile import compile_row_terms, compile_target
+from pymc_sgcv.engine.compile import Gradient, compile_target
 from pymc_sgcv.model.geometry import find_geometry
 from pymc_sgcv.model.graph import name_of
 from pymc_sgcv.model.proof import prove_rows
@@ -22,6 +24,7 @@ from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import Plate, Target, read_model
 from pymc_sgcv.rows.coordinates import Coordinates, Reparametrization
 from pymc_sgcv.rows.finite import refuse_infinite_rows, refuse_nan
+from pymc_sgcv.rows.full_pass import Code, Scoring, as_rows, full_pass
 from pymc_sgcv.rows.layout import Layout, first_layout
 from pymc_sgcv.rows.minibatch import (
     FULL_TABLE,
@@ -32,10 +35,14 @@ from pymc_sgcv.rows.minibatch import (
     Scratch,
     add_row_sum,
 )
+from pymc_sgcv.rows.population import MODEL, SAMPLE, Population, choose_population, first_samples
+from pymc_sgcv.rows.sample import Sample
+from pymc_sgcv.rows.terms import row_terms
 
 _PARTS = 16
 """Full passes are summed in this many parts, whatever the cores, for the same result."""
 _ROWS_AT_ONCE = 1 << 16
+_TILT = "__tilt__"
 
 
 class Problem:
@@ -59,6 +66,8 @@ class Problem:
         How an earlier `Problem` of this model was laid out: its rows need no proof then.
     reparametrize
         Whether group effects may be moved in coordinates of their own.
+    population
+        Which rows minibatches come from.
     """
 
     def __init__(
@@ -71,6 +80,7 @@ class Problem:
         compile_kwargs: dict | None = None,
         layout: Layout | None = None,
         reparametrize: bool = True,
+        population: Population | None = None,
     ):
         if subsampling not in SUBSAMPLING:
             raise ValueError(f"subsampling must be one of {SUBSAMPLING}, not {subsampling!r}.")
@@ -80,21 +90,31 @@ class Problem:
         self.target = read_model(model, values, batch_size)
         self._given_weights = weights
         self._sources = self._present_data()
-        for plate in self.target.plates:
-            _check_arrays(plate)
-        first = layout or self.first_layout()
+        self.data_passes = 0.0
+        self.wanted = population or Population()
+        first = layout or self._declared_layout()
         if layout is None:
-            prove_rows(self.target)
+            self.population = choose_population(self.target, self.wanted, subsampling)
+            prove_rows(self.target, every_row=self.population == MODEL)
+        else:
+            self.population = layout.population
+        if self.population == MODEL:
+            for plate in self.target.plates:
+                _check_arrays(plate)
+        self._tilt = pytensor.shared(np.zeros(self.target.size), name=_TILT)
+        if self.population == SAMPLE:
+            self.target = _tilted(self.target, self._tilt)
         self._shape = _shape(self.target)
         self.functions = compile_target(self.target, compile_kwargs)
+        self._compile_kwargs = compile_kwargs
         geometry = find_geometry(self.target) if reparametrize else None
         self.change: Reparametrization | None = None
         if geometry is not None:
             self.change = Reparametrization(self.target, geometry, compile_kwargs)
         others = [name_of(v) for v in self.target.others]
         self.others = {name: self.target.start[name] for name in others}
-        self.lay_out(first)
-        if layout is None:
+        self.lay_out(first if layout is not None else self.first_layout())
+        if layout is None and self.population == MODEL:
             refuse_infinite_rows(self.target, self._full)
 
     @property
@@ -104,8 +124,13 @@ class Problem:
 
     @property
     def n_rows(self) -> int:
-        """All rows of all plates."""
+        """Rows of all plates that minibatches come from: all, or those that stand for them."""
         return sum(rows.n_rows for rows in self.rows)
+
+    @property
+    def stands_for(self) -> int:
+        """All rows of all plates."""
+        return sum(rows.stands_for for rows in self.rows)
 
     @property
     def batch_rows(self) -> int:
@@ -115,8 +140,8 @@ class Problem:
     @property
     def chooses_batch(self) -> bool:
         """Whether the batch size is left to the set-up."""
-        plain = not any(plate.minibatched for plate in self.target.plates)
-        return self._batch_size == "auto" or (self._batch_size is None and plain)
+        automatic = all(plate.automatic for plate in self.target.plates)
+        return self._batch_size == "auto" or (self._batch_size is None and automatic)
 
     def coordinates(self, degree: np.ndarray | None = None) -> Coordinates:
         """What chains move in: group effects centred to `degree` (default: not at all)."""
@@ -133,6 +158,15 @@ class Problem:
 
     def first_layout(self) -> Layout:
         """What the model and the user say."""
+        layout = self._declared_layout()
+        if self.population == MODEL:
+            return layout
+        gradients = self.functions.plates
+        samples = first_samples(self.target, gradients, self.population, self.wanted)
+        self.data_passes += self.population != SAMPLE
+        return replace(layout, population=self.population, samples=samples)
+
+    def _declared_layout(self) -> Layout:
         return first_layout(self.target.plates, self.subsampling, self._given_weights)
 
     def lay_out(self, layout: Layout) -> None:
@@ -146,23 +180,88 @@ class Problem:
         self.prior[FULL_TABLE] = self._prior_table.ctypes.data
         rows: list[Rows] = []
         sizes = list(layout.batch_sizes)
-        plates = zip(
-            self.target.plates, self.functions.plates, layout.weights, layout.strata, strict=True
-        )
-        for plate, gradient, weights, labels in plates:
-            counts = [plate.n_rows] if labels is None else np.bincount(labels).tolist()
+        for number, gradient in enumerate(self.functions.plates):
+            sample = layout.samples[number] if layout.samples else None
+            labels = layout.strata[number]
+            stand_for = sample.counts if sample and self.population == SAMPLE else None
+            arrays = self.target.plates[number].arrays() if sample is None else sample.arrays
+            counts = [len(arrays[0])] if labels is None else np.bincount(labels).tolist()
             own, sizes = sizes[: len(counts)], sizes[len(counts) :]
             whole = Rows(
                 gradient,
-                plate.arrays(),
+                arrays,
                 gradient.fixed_values(self.others),
                 own[0],
                 layout.subsampling,
-                weights,
+                layout.weights[number],
                 labels,
+                None if stand_for is None else sum(stand_for),
+                sample is not None and sample.in_order,
             )
-            rows += [whole] if labels is None else whole.strata(counts, own)
+            rows += [whole] if labels is None else whole.strata(counts, own, stand_for)
         self._take_up(layout, rows)
+
+    def arrays(self, number: int) -> Sequence[np.ndarray]:
+        """The rows of a plate that are in memory, in the order in which its strata are numbered."""
+        if self.layout.samples:
+            return self.layout.samples[number].arrays
+        return self.target.plates[number].arrays()
+
+    def multiplicity(self, number: int) -> np.ndarray | None:
+        """How many rows each of them stands for; None if for itself alone."""
+        return self.layout.samples[number].weights() if self.population == SAMPLE else None
+
+    @property
+    def sample_error(self) -> float:
+        """The relative standard error of a posterior sd that comes from a sample of the rows."""
+        return max((sample.error for sample in self.layout.samples), default=0.0)
+
+    def take_samples(self, samples: Sequence[Sample]) -> None:
+        """Draw minibatches from other rows, in proportion to their strata for now."""
+        sizes: list[int] = []
+        for plate, sample in zip(self.target.plates, samples, strict=True):
+            share = plate.batch_size / sample.n_rows
+            sizes += [max(1, min(n, round(share * n))) for n in sample.sizes]
+        labels = tuple(sample.labels for sample in samples)
+        self.lay_out(
+            replace(self.layout, batch_sizes=tuple(sizes), samples=tuple(samples), strata=labels)
+        )
+
+    def set_tilt(self, tilt: np.ndarray) -> None:
+        """Add this to the gradient everywhere."""
+        self.layout = replace(self.layout, tilt=tilt)
+        self._take_up_tilt()
+
+    def _take_up_tilt(self) -> None:
+        tilt = self.layout.tilt
+        self._tilt.set_value(np.zeros(self.size) if tilt is None else tilt)
+        self._prior_fixed = self.functions.prior.fixed_values(self.others)
+        self._prior_table[:] = self.functions.prior.arguments([], self._prior_fixed)
+
+    def pass_over_all(
+        self,
+        theta: np.ndarray,
+        scoring: Sequence[Scoring] | None = None,
+        report: Callable[[float], None] | None = None,
+    ) -> tuple[np.ndarray, list[Sample]]:
+        """Σᵢ ∇ℓᵢ at θ over all rows of all plates, wherever they are, and samples of them."""
+        total, samples = np.zeros(self.size), []
+        for number, (plate, code) in enumerate(zip(self.target.plates, self._codes, strict=True)):
+            one = None if scoring is None else scoring[number]
+            gradient, sample = full_pass(
+                code, plate, plate.sources(), theta[None], self.others, one, report
+            )
+            total += gradient[0]
+            samples += [] if sample is None else [sample]
+        self.data_passes += 1
+        return total, samples
+
+    @cached_property
+    def _codes(self) -> list[Code]:
+        return [
+            Code(self.target, plate, self._compile_kwargs, gradient)
+            for plate, gradient in zip(self.target.plates, self.functions.plates, strict=True)
+        ]
 
     def resize(self, batch_sizes: Sequence[int]) -> None:
         """Draw minibatches of other sizes; the data stay where they are."""
@@ -173,6 +272,8 @@ class Problem:
 
     def _take_up(self, layout: Layout, rows: Sequence[Rows]) -> None:
         self.layout, self.rows = layout, rows
+        if rows:
+            self._take_up_tilt()
         self._full = [one.scratch() for one in rows]
         self._samples: dict[float, list[Scratch]] = {}
 
@@ -193,11 +294,13 @@ class Problem:
                 "pm.set_data has changed more than the number of rows (the columns of an array, or "
                 "the shape of a variable): build a new step method for these data."
             )
-        self.target = target
-        for plate in target.plates:
-            _check_arrays(plate)
+        self.target = _tilted(target, self._tilt) if self.population == SAMPLE else target
+        if self.population == MODEL:
+            for plate in target.plates:
+                _check_arrays(plate)
         self.lay_out(self.first_layout())
-        refuse_infinite_rows(target, self._full)
+        if self.population == MODEL:
+            refuse_infinite_rows(target, self._full)
         self._sources = present
         return True
 
@@ -223,18 +326,15 @@ class Problem:
 
         In the order of the user's arrays.
         """
-        for number, plate in enumerate(self.target.plates):
-            kinds = [row.type.dtype for row in plate.rows]
-            arrays = plate.arrays()
-            for start in range(0, plate.n_rows, _ROWS_AT_ONCE):
-                part = slice(start, start + _ROWS_AT_ONCE)
-                rows = [np.ascontiguousarray(a[part], k) for a, k in zip(arrays, kinds)]
-                terms = [self._row_terms[number](point, rows, self.others) for point in points]
-                yield number, np.stack(terms)
+        for number, function in enumerate(self._row_terms):
+            fixed, arrays = function.fixed_values(self.others), self.arrays(number)
+            for start in range(0, len(arrays[0]), _ROWS_AT_ONCE):
+                rows = as_rows(function, [a[start : start + _ROWS_AT_ONCE] for a in arrays])
+                yield number, row_terms(function, points, rows, fixed)
 
     @cached_property
-    def _row_terms(self) -> list[Callable[..., np.ndarray]]:
-        return [compile_row_terms(self.target, plate) for plate in self.target.plates]
+    def _row_terms(self) -> list[Gradient]:
+        return [code.terms for code in self._codes]
 
     def constrained(self, theta: np.ndarray) -> dict[str, np.ndarray]:
         """Values of the sampled variables on the model's own scale, by name."""
@@ -269,7 +369,7 @@ class Problem:
         if fraction not in self._samples:
             self._samples = {fraction: [_sample(scratch, fraction) for scratch in self._full]}
         jobs = [
-            (sample.record, start, stop, whole.rows.n_rows / sample.rows.n_rows, piece)
+            (sample.record, start, stop, whole.rows.stands_for / sample.rows.n_rows, piece)
             for whole, sample in zip(self._full, self._samples[fraction], strict=True)
             for start, stop, piece in _parts(sample)
         ]
@@ -312,6 +412,15 @@ def _parts(scratch: Scratch) -> Iterator[tuple[int, int, int]]:
 def add_row_sum_of_prior(record: np.ndarray, point: np.ndarray, out: np.ndarray) -> None:
     """Call ℓ₀'s gradient, which takes no rows, once."""
     add_row_sum(record, point, 0, 1, np.ones(1), out)
+
+
+def _tilted(target: Target, tilt: pytensor.compile.SharedVariable) -> Target:
+    """The target with a linear function of θ beside the prior."""
+    terms = [
+        (tilt[p.start : p.stop] * value.ravel()).sum()
+        for p, value in zip(target.parameters, target.values, strict=True)
+    ]
+    return replace(target, prior=pt.add(target.prior, *terms))
 
 
 def _shape(target: Target) -> tuple:

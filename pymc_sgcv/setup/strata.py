@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pymc_sgcv.rows.population import SAMPLE
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center
 
@@ -32,7 +33,7 @@ _FIRST = 0.1
 def influences(
     problem: Problem, center: Center, plain: bool, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """The influence of every row of each plate, in the user's order of rows.
+    """The influence of every row of each plate, and of those that it stands for.
 
     For the `plain` minibatch gradient it is ℓᵢ′ itself that counts, in the same units.
     """
@@ -46,7 +47,12 @@ def influences(
         change = 0.5 * (up - down) if plain else up + down - 2 * middle
         change = np.nan_to_num(np.abs(change), nan=0.0, posinf=0.0)
         found[number].append(np.sqrt((change**2).mean(0)) if plain else change.mean(0))
-    return [np.concatenate(parts) for parts in found]
+    scores = [np.concatenate(parts) for parts in found]
+    for number, score in enumerate(scores):
+        weight = problem.multiplicity(number)
+        if weight is not None:
+            score *= weight
+    return scores
 
 
 def strata(scores: np.ndarray) -> np.ndarray | None:
@@ -70,17 +76,20 @@ def strata(scores: np.ndarray) -> np.ndarray | None:
 def stratify(problem: Problem, scores: list[np.ndarray], keeps_size: bool) -> bool:
     """Lay out `problem` in strata; whether any plate has more than one.
 
-    With `keeps_size` a minibatch has as many rows of each plate as now, else what c says.
+    With `keeps_size` a minibatch has as many rows of each plate as now, else what c says. A sample
+    of the rows is in strata already.
     """
-    labels = tuple(strata(one) for one in scores)
+    samples = problem.layout.samples if problem.population == SAMPLE else ()
+    labels = tuple([sample.labels for sample in samples] or [strata(one) for one in scores])
     if all(one is None for one in labels):
         return False
     sizes: list[int] = []
-    for own, score, now in zip(labels, scores, problem.layout.batch_sizes, strict=True):
+    now = [plate.batch_size for plate in problem.target.plates]
+    for own, score, size in zip(labels, scores, now, strict=True):
         groups = [score] if own is None else [score[own == k] for k in range(own.max() + 1)]
         counts = np.array([len(group) for group in groups])
         typical = np.array([np.sqrt(np.mean(group**2)) for group in groups])
-        sizes += _allocated(counts, typical, now if keeps_size else None)
+        sizes += _allocated(counts, typical, size if keeps_size else None)
     problem.lay_out(replace(problem.layout, batch_sizes=tuple(sizes), strata=labels))
     return True
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from pymc_sgcv.kernel.chain import Chain, Divergence, Method
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, STANDARD
+from pymc_sgcv.rows.population import DISK, SAMPLE
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.noise import around, fixed_center, gradient_noise
@@ -54,14 +55,17 @@ class Tuner:
         plain, keeps = self.method.estimator == STANDARD, not self.problem.chooses_batch
         short = keeps and needed > self.problem.batch_rows / _MUCH_SHORTER
         grows = self.center.exponents is not None  # noise, by factors, with the way from the center
-        if before.subsampling != "block" or not (short or grows or needed >= _WORTH_STRATA):
+        sampled = self.problem.population == SAMPLE  # in strata that have no good sizes yet
+        if before.subsampling != "block" or self.problem.population == DISK:
+            return uniform
+        if not (sampled or short or grows or needed >= _WORTH_STRATA):
             return uniform
         scores = influences(self.problem, self.center, plain, self.rng)
         if not stratify(self.problem, scores, keeps):
             return uniform
         stratified = self._fit_batch(self._noise())
         enough = max(_MUCH_SMALLER * needed, _AT_LEAST if grows else 0.0)
-        if self._rows_for_steps(stratified) > enough:
+        if not sampled and self._rows_for_steps(stratified) > enough:
             self.problem.lay_out(before)
             return uniform
         return stratified

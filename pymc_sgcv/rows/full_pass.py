@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pass over all rows of a plate, wherever they are: their gradient, and a sample of them.
+
+What is done with a block of rows is a `Job`, which can be sent to where the rows are. There it
+compiles the gradient once in a process, or loads it from the cache on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc_sgcv.engine.compile import Gradient, compile_plate, compile_row_terms
+from pymc_sgcv.model.target import Plate, Target
+from pymc_sgcv.rows.minibatch import FULL_TABLE, FUNCTION, RECORD_LENGTH, add_row_sum
+from pymc_sgcv.rows.sample import LEVELS, Sample, chosen, collected, levels
+from pymc_sgcv.rows.terms import row_terms
+from pymc_sgcv.sources.base import Source
+from pymc_sgcv.sources.passes import over_rows
+
+_BLOCK_BYTES = 1 << 24
+_PIECE_BYTES = 1 << 18
+_LEAST_INFLUENCE = 1 / 8
+"""No row counts for less than this share of the mean: what a few displacements say is rough."""
+
+
+class Code:
+    """The compiled functions of a plate, which a process that gets this makes once for itself."""
+
+    def __init__(self, target: Target, plate: Plate, kwargs: dict | None, gradient: Gradient):
+        bare = replace(plate, data=(), declared_rows=(), declared_loglike=plate.loglike, outcomes=())
+        self._target = replace(
+            target, model=None, start={}, prior=pt.constant(0.0), plates=()
+        )  # type: ignore[arg-type]
+        self._plate, self._kwargs = bare, kwargs
+        self._made: dict[str, Gradient] = {"gradient": gradient}
+
+    @property
+    def gradient(self) -> Gradient:
+        """Σ wᵢ ∇ℓᵢ."""
+        return self._get("gradient", compile_plate)
+
+    @property
+    def terms(self) -> Gradient:
+        """ℓᵢ, row by row."""
+        return self._get("terms", compile_row_terms)
+
+    def _get(self, name: str, compiles: Callable[..., Gradient]) -> Gradient:
+        if name not in self._made:
+            self._made[name] = compiles(self._target, self._plate, self._kwargs)
+        return self._made[name]
+
+    def __reduce__(self) -> tuple:
+        state = cloudpickle.dumps((self._target, self._plate, self._kwargs))
+        return _code_of, (hashlib.sha256(state).hexdigest(), state)
+
+
+_CODES: dict[str, Code] = {}
+
+
+def _code_of(digest: str, state: bytes) -> Code:
+    """The code that came with an earlier block, or this one."""
+    if digest not in _CODES:
+        code = object.__new__(Code)
+        code._target, code._plate, code._kwargs = cloudpickle.loads(state)
+        code._made = {}
+        _CODES[digest] = code
+    return _CODES[digest]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How rows are chosen for the sample.
+
+    Their influence is measured at `points`: the middle, and displacements of the posterior from it
+    in one direction and the other. `c` is the influence of rows that are always in, `least` the
+    smallest that counts.
+    """
+
+    points: np.ndarray
+    c: float
+    least: float
+
+    def influence(self, terms: np.ndarray) -> np.ndarray:
+        """From the log-likelihoods at these points."""
+        half = (len(terms) - 1) // 2
+        change = terms[1 : half + 1] + terms[half + 1 :] - 2 * terms[0]
+        s = np.nan_to_num(np.abs(change), nan=0.0, posinf=np.inf).mean(0)
+        return np.maximum(s, self.least)
+
+
+@dataclass
+class Found:
+    """What a block of rows, or several of them, came to."""
+
+    gradient: np.ndarray
+    kept: list[list[np.ndarray]]
+    level: list[np.ndarray]
+    counts: np.ndarray
+    bad: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is done with a block of rows."""
+
+    code: Code
+    points: np.ndarray
+    fixed: dict[str, np.ndarray]
+    scoring: Scoring | None = None
+
+    def __call__(self, arrays: list[np.ndarray], first: int) -> Found:
+        """The block's gradient at `points`, and the rows of it that are in the sample."""
+        gradient = self.code.gradient
+        rows = as_rows(gradient, arrays)
+        total = np.zeros(self.points.shape)
+        values = gradient.fixed_values(self.fixed)
+        record, keep_alive = _record(gradient, rows, values)
+        row_bytes = sum(array.strides[0] for array in rows)
+        piece = max(16, min(len(rows[0]), _PIECE_BYTES // max(row_bytes, 1)))
+        add_row_sum(record, self.points, 0, len(rows[0]), np.ones(piece), total)
+        del keep_alive
+        found = Found(total, [], [], np.zeros(LEVELS, dtype=np.int64))
+        if not np.isfinite(total).all():
+            found.bad = self._first_bad(rows, values, first)
+        if self.scoring is not None and found.bad is None:
+            self._choose(rows, first, found)
+        return found
+
+    def _choose(self, rows: list[np.ndarray], first: int, found: Found) -> None:
+        assert self.scoring is not None
+        terms = self.code.terms
+        fixed = terms.fixed_values(self.fixed)
+        values = row_terms(terms, self.scoring.points, rows, fixed)
+        impossible = np.isneginf(values[0])
+        if impossible.any():
+            found.bad = first + int(np.argmax(impossible))
+            return
+        level = levels(self.scoring.influence(values), self.scoring.c)
+        found.counts += np.bincount(level, minlength=LEVELS)
+        kept = np.flatnonzero(chosen(first, level))
+        found.kept.append([array[kept] for array in rows])
+        found.level.append(level[kept])
+
+    def _first_bad(self, rows: list[np.ndarray], fixed: list[np.ndarray], first: int) -> int:
+        """The first row whose gradient is not finite."""
+        low, high = 0, len(rows[0])
+        while high - low > 1:  # halve what holds it
+            middle = (low + high) // 2
+            part = [array[low:middle] for array in rows]
+            record, keep_alive = _record(self.code.gradient, part, fixed)
+            total = np.zeros(self.points.shape)
+            add_row_sum(record, self.points, 0, middle - low, np.ones(1), total)
+            del keep_alive
+            low, high = (low, middle) if not np.isfinite(total).all() else (middle, high)
+        return first + low
+
+    def merge(self, a: Found, b: Found) -> Found:
+        """Both of them, the rows of `a` first."""
+        bad = b.bad if a.bad is None else a.bad
+        return Found(
+            a.gradient + b.gradient, a.kept + b.kept, a.level + b.level, a.counts + b.counts, bad
+        )
+
+
+def as_rows(gradient: Gradient, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Rows as the compiled code takes them."""
+    rows = []
+    for array, kind in zip(arrays, gradient.row_types, strict=True):
+        if kind.dtype == "int32" and array.dtype.kind in "iu" and array.dtype.itemsize >= 4:
+            if len(array) and (array.max() > np.iinfo(np.int32).max or array.min() < -(2**31)):
+                raise ValueError(
+                    f"'{kind}' rows hold integers beyond 32 bits: give them as float64."
+                )
+        rows.append(np.ascontiguousarray(array, kind.dtype))
+    return rows
+
+
+def _record(
+    gradient: Gradient, rows: list[np.ndarray], fixed: list[np.ndarray]
+) -> tuple[np.ndarray, Any]:
+    """A plate's record for a full sum over these rows, and what it points to."""
+    table = gradient.arguments(rows, fixed)
+    record = np.zeros(RECORD_LENGTH, dtype=np.intp)
+    record[FUNCTION], record[FULL_TABLE] = gradient.address, table.ctypes.data
+    return record, (table, rows, fixed)
+
+
+def full_pass(
+    code: Code,
+    plate: Plate,
+    sources: Sequence[Source],
+    points: np.ndarray,
+    others: Mapping[str, np.ndarray],
+    scoring: Scoring | None = None,
+    report: Callable[[float], None] | None = None,
+) -> tuple[np.ndarray, Sample | None]:
+    """Σᵢ ∇ℓᵢ at each of `points` over all rows of a plate, and a sample of them if asked for."""
+    for source in sources:
+        source.check()
+    job = Job(code, np.ascontiguousarray(points, dtype=float), dict(others), scoring)
+    row_bytes = max(1, sum(s.nbytes // s.n_rows for s in sources))
+    at_once = int(np.clip(_BLOCK_BYTES // row_bytes, 1000, 1 << 18))
+    total, kept, level = np.zeros(job.points.shape), [], []
+    counts = np.zeros(LEVELS, dtype=np.int64)
+    for found in over_rows(sources, job, rows_at_once=at_once, report=report):
+        if found.bad is not None:
+            raise _bad_row(plate, sources, found.bad)
+        total += found.gradient
+        counts += found.counts
+        kept += found.kept
+        level += found.level
+    for source in sources:
+        source.check()
+    if scoring is None:
+        return total, None
+    arrays = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
+    return total, collected(arrays, np.concatenate(level), counts, scoring.c)
+
+
+def _bad_row(plate: Plate, sources: Sequence[Source], row: int) -> ValueError:
+    """Which row has no finite gradient, and which of its values is the cause."""
+    for source in sources:
+        if source.dtype.kind == "f" and not np.isfinite(source.read(row, row + 1)).all():
+            return ValueError(
+                f"The data of '{plate.name}' hold NaN or infinite values: {source.where(row)}. "
+                "Remove or impute such rows."
+            )
+    return ValueError(
+        f"The gradient of the log-likelihood of '{plate.name}' is not finite for "
+        f"{sources[0].where(row)}: the observation is impossible under the model, or nearly so. "
+        "Check the data."
+    )
+
+
+def all_rows(
+    gradient: Gradient, sources: Sequence[Source], report: Callable[[float], None] | None = None
+) -> list[np.ndarray]:
+    """All rows in memory, of the types that the compiled code takes."""
+    n_rows = sources[0].n_rows
+    out = [
+        np.empty((n_rows, *source.row_shape), kind.dtype)
+        for source, kind in zip(sources, gradient.row_types, strict=True)
+    ]
+
+    def put(arrays: list[np.ndarray], first: int) -> None:
+        for target, rows in zip(out, as_rows(gradient, arrays), strict=True):
+            target[first : first + len(rows)] = rows
+
+    done: Iterator[None] = over_rows(sources, put, rows_at_once=1 << 17, report=report)
+    for _ in done:
+        pass
+    return out
