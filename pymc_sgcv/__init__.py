@@ -21,6 +21,7 @@ from pymc_sgcv.sampling.sample import sample
 from pymc_sgcv.sampling.stored import open_run
 from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.find import find_center
+from pymc_sgcv.sources.blocks import generated
 from pymc_sgcv.steps.methods import SAGA, SGHMC, SGHMCCV, SGLD, SGLDCV, SGNHT, SGNHTCV, SVRG
 from pymc_sgcv.steps.unbound import Sampler
 
@@ -48,6 +49,7 @@ __all__ = [
     "diagnose",
     "find_center",
     "fit",
+    "generated",
     "gradient_groups",
     "ksd",
     "lda",

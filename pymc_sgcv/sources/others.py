@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of other packages that hold rows of the engines, or that say where the rows are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymc_sgcv.sources.base import Source, as_source, unreadable
+
+
+def open_source(thing: Any, name: str | None) -> Source:
+    """The rows inside an xarray.DataArray; refusals of what streams rows once."""
+    if hasattr(thing, "variable") and hasattr(thing, "chunks"):
+        label = name or (str(thing.name) if thing.name is not None else None)
+        if thing.chunks is None and not thing.variable._in_memory:
+            raise unreadable(thing, label, "It is not read yet: give .chunk(), or .load().")
+        return as_source(thing.data, label)
+    if type(thing).__module__.startswith("pymc_extras"):
+        instead = (
+            "It yields rows in another order each time, and passes over data need the same rows "
+            "again: give its files, sg.parquet('rows/*.parquet', columns=[...])."
+        )
+        raise unreadable(thing, name, instead)
+    raise unreadable(thing, name)
