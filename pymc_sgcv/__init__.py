@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.kernel.schedules import PolynomialDecay
+from pymc_sgcv.model.declared import Minibatch
 from pymc_sgcv.results.diagnostics import diagnose
 from pymc_sgcv.results.groups import gradient_groups
 from pymc_sgcv.results.ksd import ksd
@@ -41,6 +42,7 @@ __all__ = [
     "SGNHT",
     "BackgroundRun",
     "Center",
+    "Minibatch",
     "Moments",
     "PolynomialDecay",
     "Sampler",

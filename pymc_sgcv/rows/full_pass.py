@@ -26,7 +26,7 @@ from pymc_sgcv.sources.passes import over_rows
 
 _BLOCK_BYTES = 1 << 24
 _PIECE_BYTES = 1 << 18
-_LEAST_INFLUENCE = 1 / 8
+LEAST_INFLUENCE = 1 / 8
 """No row counts for less than this share of the mean: what a few displacements say is rough."""
 
 

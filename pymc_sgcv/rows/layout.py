@@ -47,6 +47,11 @@ class Layout:
         """Whether some rows are drawn more often than others."""
         return any(weights is not None for weights in self.weights)
 
+    @property
+    def sample_error(self) -> float:
+        """The relative standard error of a posterior sd that comes from a sample of the rows."""
+        return max((sample.error for sample in self.samples), default=0.0)
+
     def equals(self, other: Layout) -> bool:
         """Whether the other one draws the very same minibatches."""
         same = self.subsampling == other.subsampling and self.batch_sizes == other.batch_sizes

@@ -14,7 +14,6 @@ from pymc_sgcv.model.declared import head_of, some_rows
 from pymc_sgcv.model.target import Plate, Target
 from pymc_sgcv.rows.full_pass import all_rows, as_rows
 from pymc_sgcv.rows.sample import Sample, whole
-from pymc_sgcv.sources.spill import shuffled_copy
 
 MODEL, MEMORY, SAMPLE, DISK = "model", "memory", "sample", "disk"
 """The model's own arrays; all rows read into memory; some that stand for all; a copy on disk."""
@@ -22,7 +21,7 @@ POPULATIONS = ("auto", MEMORY, SAMPLE, DISK)
 """What a user may ask for."""
 
 _log = logging.getLogger("pymc.sgcv")
-_FEW_ROWS, _FEW_BYTES = 2_000_000, 1 << 29
+_FEW_ROWS, _FEW_BYTES = 900_000, 1 << 29
 """So many rows are always all looked at: nothing is gained by a sample."""
 _LARGEST_SHARE, _LARGEST_BYTES = 0.25, 1 << 30
 """A sample that would be a larger share of the rows, or more memory, is none."""
@@ -34,11 +33,15 @@ _WASTE = 2.0
 
 @dataclass(frozen=True)
 class Population:
-    """How a step method wants its rows: what kind, where a copy may lie, how small the error."""
+    """How a step method wants its rows: what kind, where a copy may lie, how small the error.
+
+    With `all_rows` no sample will do.
+    """
 
     kind: str = "auto"
     directory: str | Path | None = None
     error: float = 0.01
+    all_rows: bool = False
 
     @property
     def influence(self) -> float:
@@ -53,15 +56,21 @@ def choose_population(target: Target, wanted: Population, subsampling: str) -> s
     rows_in_all = sum(plate.n_rows for plate in target.plates)
     in_model = all(head_of(v) is None for plate in target.plates for v in plate.data)
     resident = all(source.resident for own in sources for source in own)
+    if wanted.kind == SAMPLE and (wanted.all_rows or target.others or subsampling != "block"):
+        raise ValueError(
+            'population="sample" goes with a control variate at a fixed center, for all variables '
+            "of the model and with blocks of rows: SGLDCV, SGHMCCV, SGNHTCV, or their plain kin."
+        )
     if wanted.kind != "auto":
         return MODEL if wanted.kind == MEMORY and resident and in_model else wanted.kind
     own = MODEL if in_model and resident else MEMORY
     few = rows_in_all <= _FEW_ROWS and bytes_in_all <= _FEW_BYTES
-    if few or subsampling != "block" or any(plate.local for plate in target.plates):
+    if few or subsampling != "block":
         return own
+    whole = wanted.all_rows or target.others or any(plate.local for plate in target.plates)
     needed = min(rows_in_all, _WASTE * target.size / wanted.influence)
     small = needed * bytes_in_all / rows_in_all <= _LARGEST_BYTES
-    if needed <= _LARGEST_SHARE * rows_in_all and small:
+    if needed <= _LARGEST_SHARE * rows_in_all and small and not whole:
         return SAMPLE
     return own if bytes_in_all <= available_memory() / 2 else DISK
 
@@ -107,6 +116,8 @@ def _first_sample(
         rows = some_rows(sources, min(k, plate.n_rows))
         return whole(as_rows(gradient, rows), plate.n_rows)
     if kind == DISK:
+        from pymc_sgcv.sources.spill import shuffled_copy
+
         _log.info("Copying the %d rows of '%s' in random order.", plate.n_rows, plate.name)
         kinds = [row.dtype for row in gradient.row_types]
         return whole(shuffled_copy(sources, kinds, wanted.directory, report), in_order=True)

@@ -211,11 +211,6 @@ class Problem:
         """How many rows each of them stands for; None if for itself alone."""
         return self.layout.samples[number].weights() if self.population == SAMPLE else None
 
-    @property
-    def sample_error(self) -> float:
-        """The relative standard error of a posterior sd that comes from a sample of the rows."""
-        return max((sample.error for sample in self.layout.samples), default=0.0)
-
     def take_samples(self, samples: Sequence[Sample]) -> None:
         """Draw minibatches from other rows, in proportion to their strata for now."""
         sizes: list[int] = []
@@ -262,6 +257,15 @@ class Problem:
             Code(self.target, plate, self._compile_kwargs, gradient)
             for plate, gradient in zip(self.target.plates, self.functions.plates, strict=True)
         ]
+
+    def forget_plan(self) -> None:
+        """Go back to minibatches as they were declared, if an earlier plan has other ones."""
+        if self.population == SAMPLE:
+            if self.layout.tilt is not None:
+                self.lay_out(self.first_layout())
+        elif any(labels is not None for labels in self.layout.strata):
+            self.lay_out(replace(self._declared_layout(), population=self.population,
+                                 samples=self.layout.samples))
 
     def resize(self, batch_sizes: Sequence[int]) -> None:
         """Draw minibatches of other sizes; the data stay where they are."""
@@ -366,6 +370,7 @@ class Problem:
         The rows of a fraction are a random sample, the same at every call.
         """
         points = np.ascontiguousarray(points, dtype=float)
+        self.data_passes += 0.0 if self.population == SAMPLE else fraction
         if fraction not in self._samples:
             self._samples = {fraction: [_sample(scratch, fraction) for scratch in self._full]}
         jobs = [

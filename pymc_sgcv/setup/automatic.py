@@ -17,13 +17,22 @@ from pymc_sgcv.errors import SGCVWarning, warn
 from pymc_sgcv.kernel.chain import Method
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, STANDARD
 from pymc_sgcv.kernel.preconditioners import Diagonal, Preconditioner, from_covariance
+from pymc_sgcv.rows.population import SAMPLE
 from pymc_sgcv.rows.problem import Problem
-from pymc_sgcv.setup.center import Center, center_at, center_near, given_center, warn_if_off
+from pymc_sgcv.setup.center import (
+    Center,
+    center_at,
+    center_near,
+    given_center,
+    progress,
+    warn_if_off,
+)
 from pymc_sgcv.setup.following import follow
 from pymc_sgcv.setup.modes import highest_center
 from pymc_sgcv.setup.noise import FURTHEST, around, control_variate, gradient_noise
 from pymc_sgcv.setup.pilot import approach, even_part, pilot, stretch
 from pymc_sgcv.setup.plan import Plan, Settings
+from pymc_sgcv.setup.represent import represent
 from pymc_sgcv.setup.search import WIDE_LIMIT, refuse_infinite_gradient
 from pymc_sgcv.setup.tuner import Tuner
 from pymc_sgcv.setup.tuning import (
@@ -56,11 +65,10 @@ def make_plan(
     if settings.estimator.tabled:
         _refuse_large_tables(problem, settings)
     given = _given_factor(problem, settings.preconditioner)
-    if any(labels is not None for labels in problem.layout.strata):  # of an earlier plan
-        problem.lay_out(problem.first_layout())
+    problem.forget_plan()
     resolved: Center | None = None
     with one_blas_thread(), nullcontext() if name else _nothing_said():
-        if _needs_center(settings, center):
+        if _needs_center(settings, center) or problem.population == SAMPLE:
             resolved = _resolve_center(problem, center, settings, rng)
             if settings.fixes_center:
                 _warn_if_far(resolved)
@@ -138,7 +146,9 @@ def _decide(
     step_size = tuning.step_size if tuning else settings.step_size
     assert not isinstance(step_size, str)  # "auto" has been tuned
     thin = _thin(settings, step_size, given)
-    return Plan(method, step_size, thin, center, tuning, problem.layout)
+    return Plan(
+        method, step_size, thin, center, tuning, problem.layout, data_passes=problem.data_passes
+    )
 
 
 def _method(settings: Settings, center: Center | None, factor: Preconditioner) -> Method:
@@ -170,8 +180,17 @@ def _resolve_center(
     rng: np.random.Generator,
 ) -> Center:
     """The user's center with a gradient of this problem's data, or a new one."""
+    dense = _dense(problem, settings)
+    if problem.population == SAMPLE:
+        given = None if center is None else _UserCenter(**vars(given_center(problem, center)))
+        with progress(settings.progressbar) as report:
+            found = represent(problem, _start(problem), given, rng, dense, report)
+        if given is not None:
+            return _UserCenter(**vars(found))
+        if not settings.automatic:
+            warn_if_off(found)
+        return highest_center(problem, found, rng)
     if center is None:
-        dense = _dense(problem, settings)
         found = center_near(
             problem, _start(problem), rng, progressbar=settings.progressbar, dense=dense,
             warns=not settings.automatic,

@@ -88,7 +88,7 @@ def center_near(
 
     A `factor` from elsewhere, for the same `degree`, spares the curvature where it is not polished.
     """
-    with one_blas_thread(), _progress(progressbar) as report:
+    with one_blas_thread(), progress(progressbar) as report:
         search = Search(problem, theta, rng, report, degree=degree, dense=dense)
         search.factor = factor
         if passes > 0:
@@ -223,7 +223,7 @@ def _finish(search: Search) -> Center:
     )
 
 
-class _progress:
+class progress:
     """A progress bar that says what the search is doing."""
 
     def __init__(self, show: bool):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from pymc_sgcv.kernel.chain import Method
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, Kind
 from pymc_sgcv.rows.layout import Layout
+from pymc_sgcv.rows.population import SAMPLE, Population
 from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.tuning import Motion, Tuning
 
@@ -41,6 +43,8 @@ class Settings:
     refresh: int | None = None
     table_dtype: str = "float64"
     memory_limit: float = np.inf
+    population: str = "auto"
+    directory: str | Path | None = None
 
     @property
     def automatic(self) -> bool:
@@ -51,6 +55,13 @@ class Settings:
     def fixes_center(self) -> bool:
         """Whether the control variate stays at one point."""
         return self.estimator == CONTROL_VARIATE and self.refresh is None
+
+    @property
+    def wanted_population(self) -> Population:
+        """Which rows minibatches may come from."""
+        all_rows = self.estimator.tabled or self.refresh is not None
+        error = self.target_bias / 3
+        return Population(self.population, self.directory, error, all_rows)
 
     def preconditioner_is(self, name: str) -> bool:
         """Whether the preconditioner was given by this name."""
@@ -79,6 +90,7 @@ class Plan:
     tuning: Tuning | None
     layout: Layout
     seconds: float = 0.0
+    data_passes: float = 0.0
 
     @property
     def fixed_center(self) -> Center | None:
@@ -100,6 +112,11 @@ class Plan:
             chosen["centred_least"] = float(self.method.degree.min())
             chosen["centred_most"] = float(self.method.degree.max())
         chosen["batch_size"] = sum(self.layout.batch_sizes)
+        chosen["data_passes"] = round(self.data_passes, 2)
+        chosen["rows_from"] = self.layout.population
+        if self.layout.population == SAMPLE:
+            chosen["sampled_rows"] = sum(sample.n_rows for sample in self.layout.samples)
+            chosen["sample_sd_error"] = self.layout.sample_error
         chosen["weighted_rows"] = int(self.layout.weighted)
         if not callable(self.step_size):
             chosen["step_size"] = float(self.step_size)
@@ -129,6 +146,12 @@ class Plan:
             least, most = self.method.degree.min(), self.method.degree.max()
             effects = f"{len(self.method.degree)} group effects centred by {least:.2f}"
             parts.append(effects + (f" to {most:.2f}" if most - least > 0.005 else ""))
+        if self.layout.population == SAMPLE:
+            rows = sum(sample.n_rows for sample in self.layout.samples)
+            of = sum(sum(sample.counts) for sample in self.layout.samples)
+            error = 100 * self.layout.sample_error
+            parts.append(f"{rows:,} of {of:,} rows stand for all (error of sds {error:.1g} %)")
+        parts.append(f"{self.data_passes:.3g} passes over the data")
         if self.tuning is not None:
             parts.append(f"predicted error of sds {100 * self.tuning.inflation:.1f} %")
         return ", ".join(parts) + f" (set-up {self.seconds:.1f} s)"

@@ -7,6 +7,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,7 @@ from pymc_sgcv.setup.tuning import Motion
 from pymc_sgcv.steps.options import (
     Variables,
     check_options,
+    check_population,
     integrator_of,
     joint_signature,
     refuse_sharing,
@@ -93,6 +95,8 @@ class StochasticGradientStep(BlockedStep):
         thin: int | str = "auto",
         target_bias: float = 0.03,
         reparametrize: bool = True,
+        population: str = "auto",
+        directory: str | Path | None = None,
         model: pm.Model | None = None,
         rng: Seed = None,
         compile_kwargs: dict | None = None,
@@ -105,6 +109,7 @@ class StochasticGradientStep(BlockedStep):
     ):
         self._refuse_unknown(further)
         check_options(step_size, preconditioner, thin, target_bias, reparametrize)
+        check_population(population, directory)
         weights = further.get("weights")
         if subsampling is not None and isinstance(weights, str) and weights == "auto":
             further["weights"] = weights = None
@@ -119,6 +124,8 @@ class StochasticGradientStep(BlockedStep):
             target_bias=target_bias,
             reparametrize=reparametrize and isinstance(preconditioner, str),
             progressbar=progressbar,
+            population=population,
+            directory=directory,
             **{"weights": None, **further},
         )
         check_mapping("compile_kwargs", compile_kwargs, "arguments of pytensor.function")
@@ -204,6 +211,7 @@ class StochasticGradientStep(BlockedStep):
             self._compile_kwargs,
             layout=self.plan.layout if proven else None,
             reparametrize=self.settings.reparametrize,
+            population=self.settings.wanted_population,
         )
         if self.shared:
             problem.set_others(problem.target.start)

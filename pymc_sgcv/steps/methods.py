@@ -55,6 +55,12 @@ class SGLD(Standard, StochasticGradientStep):
         Iterations per recorded draw, or ``"auto"``: a draw is worth about half an effective one.
     target_bias
         Tolerated relative error of posterior standard deviations, for the automatic step size.
+    population
+        Which rows minibatches come from: all, in ``"memory"`` or a shuffled copy on ``"disk"``, or
+        a ``"sample"`` of them with weights, whose gradient is corrected by passes over all rows.
+        ``"auto"`` is a sample where data are large and it will do. `SAGA` and `SVRG` need all rows.
+    directory
+        Where a copy on disk may be; by default where temporary files are.
     model, rng, compile_kwargs
         The model (default: from the context), the seed of the automatic set-up (default: fixed, so
         that ``random_seed`` alone decides the draws), and arguments of ``pytensor.function``.

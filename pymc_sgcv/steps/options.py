@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from pymc_sgcv.errors import warn
 from pymc_sgcv.kernel.dynamics import INTEGRATORS
 from pymc_sgcv.kernel.schedules import check_step_size
 from pymc_sgcv.model.target import Target
+from pymc_sgcv.rows.population import POPULATIONS
 from pymc_sgcv.setup.plan import Weights
 from pymc_sgcv.setup.weights import PREFERENTIAL
 
@@ -59,6 +61,18 @@ def check_options(
         raise ValueError(f"target_bias must lie between 0 and 1, not {target_bias!r}.")
     if not isinstance(reparametrize, bool | np.bool_):
         raise TypeError(f"reparametrize must be True or False, not {reparametrize!r}.")
+
+
+def check_population(population: str, directory: str | Path | None) -> None:
+    """Check where rows may be, before anything is read or copied."""
+    if population not in POPULATIONS:
+        raise ValueError(f"population must be one of {POPULATIONS}, not {population!r}.")
+    if directory is None:
+        return
+    if not isinstance(directory, str | Path):
+        raise TypeError(f"directory must be a path, not {directory!r}.")
+    if not Path(directory).is_dir():
+        raise ValueError(f"directory {str(directory)!r} does not exist.")
 
 
 def integrator_of(dynamics: str, name: str | None) -> int:

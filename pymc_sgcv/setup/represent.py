@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data too large to be looked at again and again: two passes, and a sample for all the rest.
+
+The mean of the posterior depends on the sum of all gradients, to first order at one point; its
+shape, the search and the minibatches do with rows that stand for others. So:
+
+1. a center from a rough sample, plain or of a few partitions;
+2. a first pass: the gradient of all rows there, and every row's influence on the posterior, by
+   which rows are chosen (`pymc_sgcv.rows.sample`); Newton steps on these;
+3. a second pass, where these end. What the gradient of all rows has more than that of the sample is
+   added to the latter everywhere, as a linear function beside the prior: the *tilt*.
+
+The sum of sample and tilt is a posterior like any other, and all that follows takes it for the
+user's. It differs in its curvature, by the sample's error, so its mean is off by that error times
+the way that the tilt has moved the center. If that is too much, there is a third pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pymc_sgcv.errors import warn
+from pymc_sgcv.rows.full_pass import LEAST_INFLUENCE, Scoring
+from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup.center import Center, center_at, center_near
+from pymc_sgcv.setup.noise import around
+from pymc_sgcv.setup.pilot import approach
+from pymc_sgcv.setup.strata import influences
+
+_PAIRS = 8
+_MOST_PASSES = 4
+_OFF = 0.03
+"""Standard deviations that the mean may be off by because of the sample."""
+
+
+def represent(
+    problem: Problem,
+    start: np.ndarray,
+    given: Center | None,
+    rng: np.random.Generator,
+    dense: bool | None,
+    report: Callable[[str, float], None],
+) -> Center:
+    """Choose the rows that stand for all, tilt them; the center there."""
+    center = given or _search(problem, start, rng, dense, passes=3.0)
+    if center.degree is not None and given is None:
+        center = approach(problem, center, rng)
+    report("first pass over the data", 0.0)
+    whole, samples = problem.pass_over_all(
+        center.theta, _scorings(problem, center, rng), lambda f: report("first pass", f)
+    )
+    problem.take_samples(samples)
+    problem.set_tilt(whole - _of_sample(problem, center.theta))
+    if given is not None:
+        return center_at(problem, center.theta, center.factor, center.degree)
+    moved = np.inf
+    for number in range(2, _MOST_PASSES + 1):
+        center = _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
+        whole, _ = problem.pass_over_all(
+            center.theta, report=lambda f, n=number: report(f"pass {n}", f)
+        )
+        tilt = whole - _of_sample(problem, center.theta)
+        moved = _length(problem, center, tilt - problem.layout.tilt)
+        problem.set_tilt(tilt)
+        if moved * 2 * problem.layout.sample_error <= _OFF:
+            break
+    else:
+        warn(
+            f"After {_MOST_PASSES} passes over the data the center still moves by {moved:.2g} "
+            "posterior standard deviations: the posterior of a sample of the rows is too far from "
+            'that of all. Pass population="disk" to draw minibatches from all rows.'
+        )
+    return _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
+
+
+def _search(
+    problem: Problem,
+    theta: np.ndarray,
+    rng: np.random.Generator,
+    dense: bool | None,
+    passes: float,
+    degree: np.ndarray | None = None,
+) -> Center:
+    return center_near(
+        problem, theta, rng, passes=passes, degree=degree, dense=dense, warns=False
+    )
+
+
+def _scorings(problem: Problem, center: Center, rng: np.random.Generator) -> list[Scoring]:
+    """How each plate's rows are looked at, given what the rough sample says of their influence."""
+    half = around(center, rng, _PAIRS) - center.position
+    positions = np.concatenate(
+        [center.position[None], center.position + half, center.position - half]
+    )
+    points = problem.coordinates(center.degree).place(positions)
+    c = problem.wanted.influence
+    rough = influences(problem, center, False, rng)
+    return [
+        Scoring(points, c, LEAST_INFLUENCE * float(scores.sum()) / plate.n_rows)
+        for scores, plate in zip(rough, problem.target.plates, strict=True)
+    ]
+
+
+def _of_sample(problem: Problem, theta: np.ndarray) -> np.ndarray:
+    return problem.likelihood_gradient(theta[None])[0]
+
+
+def _length(problem: Problem, center: Center, gradient: np.ndarray) -> float:
+    """How far a change of the gradient moves the center, in posterior standard deviations."""
+    coordinates = problem.coordinates(center.degree)
+    turned = coordinates.turn(center.position[None], gradient[None])[0]
+    return float(np.linalg.norm(center.factor.apply_transposed(turned)))
