@@ -28,8 +28,8 @@ class Layout:
         Per plate, the number of the stratum of each row, or None. A minibatch has a block of rows
         of every stratum.
     population, samples
-        Where the rows are (`pymc_sgcv.rows.population`), and per plate those that stand for all,
-        where they are not the model's own arrays.
+        Where the rows are (`pymc_sgcv.rows.population`), and of a sample, per plate, its rows. They
+        are in the order of their `strata`.
     tilt
         What is added to the gradient everywhere, so that at the center it is that of all rows.
     """

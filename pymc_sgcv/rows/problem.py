@@ -35,7 +35,15 @@ from pymc_sgcv.rows.minibatch import (
     Scratch,
     add_row_sum,
 )
-from pymc_sgcv.rows.population import MODEL, SAMPLE, Population, choose_population, first_samples
+from pymc_sgcv.rows.population import (
+    DISK,
+    MEMORY,
+    MODEL,
+    SAMPLE,
+    Population,
+    choose_population,
+    first_samples,
+)
 from pymc_sgcv.rows.sample import Sample
 from pymc_sgcv.rows.terms import row_terms
 
@@ -113,6 +121,9 @@ class Problem:
             self.change = Reparametrization(self.target, geometry, compile_kwargs)
         others = [name_of(v) for v in self.target.others]
         self.others = {name: self.target.start[name] for name in others}
+        self._held: tuple[Sample, ...] = ()
+        if self.population in (MEMORY, DISK):
+            self._held = self._rows_read()
         self.lay_out(first if layout is not None else self.first_layout())
         if layout is None and self.population == MODEL:
             refuse_infinite_rows(self.target, self._full)
@@ -158,13 +169,13 @@ class Problem:
 
     def first_layout(self) -> Layout:
         """What the model and the user say."""
-        layout = self._declared_layout()
-        if self.population == MODEL:
-            return layout
-        gradients = self.functions.plates
-        samples = first_samples(self.target, gradients, self.population, self.wanted)
+        layout = replace(self._declared_layout(), population=self.population)
+        return replace(layout, samples=self._rows_read()) if self.population == SAMPLE else layout
+
+    def _rows_read(self) -> tuple[Sample, ...]:
+        """Rows that are not the model's own arrays: all, or those that a sample begins with."""
         self.data_passes += self.population != SAMPLE
-        return replace(layout, population=self.population, samples=samples)
+        return first_samples(self.target, self.functions.plates, self.population, self.wanted)
 
     def _declared_layout(self) -> Layout:
         return first_layout(self.target.plates, self.subsampling, self._given_weights)
@@ -181,7 +192,7 @@ class Problem:
         rows: list[Rows] = []
         sizes = list(layout.batch_sizes)
         for number, gradient in enumerate(self.functions.plates):
-            sample = layout.samples[number] if layout.samples else None
+            sample = self._sample(layout, number)
             labels = layout.strata[number]
             stand_for = sample.counts if sample and self.population == SAMPLE else None
             arrays = self.target.plates[number].arrays() if sample is None else sample.arrays
@@ -201,11 +212,15 @@ class Problem:
             rows += [whole] if labels is None else whole.strata(counts, own, stand_for)
         self._take_up(layout, rows)
 
+    def _sample(self, layout: Layout, number: int) -> Sample | None:
+        """What stands in the place of a plate's own arrays."""
+        samples = layout.samples or self._held
+        return samples[number] if samples else None
+
     def arrays(self, number: int) -> Sequence[np.ndarray]:
-        """The rows of a plate that are in memory, in the order in which its strata are numbered."""
-        if self.layout.samples:
-            return self.layout.samples[number].arrays
-        return self.target.plates[number].arrays()
+        """The rows of a plate that minibatches come from, in the order of its strata's labels."""
+        sample = self._sample(self.layout, number)
+        return self.target.plates[number].arrays() if sample is None else sample.arrays
 
     def multiplicity(self, number: int) -> np.ndarray | None:
         """How many rows each of them stands for; None if for itself alone."""
@@ -260,12 +275,12 @@ class Problem:
 
     def forget_plan(self) -> None:
         """Go back to minibatches as they were declared, if an earlier plan has other ones."""
+        self.data_passes = float(bool(self._held))
         if self.population == SAMPLE:
             if self.layout.tilt is not None:
                 self.lay_out(self.first_layout())
         elif any(labels is not None for labels in self.layout.strata):
-            self.lay_out(replace(self._declared_layout(), population=self.population,
-                                 samples=self.layout.samples))
+            self.lay_out(self.first_layout())
 
     def resize(self, batch_sizes: Sequence[int]) -> None:
         """Draw minibatches of other sizes; the data stay where they are."""
@@ -302,6 +317,8 @@ class Problem:
         if self.population == MODEL:
             for plate in target.plates:
                 _check_arrays(plate)
+        if self._held:
+            self._held = self._rows_read()
         self.lay_out(self.first_layout())
         if self.population == MODEL:
             refuse_infinite_rows(target, self._full)

@@ -113,8 +113,7 @@ def collected(
     taken = np.bincount(level, minlength=LEVELS)
     there = np.flatnonzero(taken)
     stands_for = counts[there]
-    largest = c * probabilities()[there]
-    variance = np.max((stands_for / taken[there] - 1) * largest, initial=0.0)
+    variance = np.max(c * (1 - probabilities()[there]), initial=0.0)
     return Sample(
         tuple(array[order] for array in arrays),
         np.searchsorted(there, level[order]).astype(np.int8),

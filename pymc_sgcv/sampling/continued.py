@@ -120,7 +120,7 @@ def _on_other_rows(asked: Asked, plan: Mapping) -> Sampling:
     if asked.step is not None:
         raise ValueError("On other rows the step method is that of the earlier run: give no step.")
     target = read_model(asked.model, None, plan["batch_size"])
-    n_rows = [len(plate.arrays()[0]) for plate in target.plates]
+    n_rows = [plate.n_rows for plate in target.plates]
     layout = layout_of(plan["plan"].layout, n_rows)
     step = step_of(asked, {**plan, "plan": replace(plan["plan"], layout=layout)})
     move(step, plan)

@@ -20,6 +20,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
 
 from pymc_sgcv.kernel.schedules import step_sizes
+from pymc_sgcv.model.declared import head_of, length_of
 from pymc_sgcv.model.graph import value_of
 from pymc_sgcv.model.target import Target
 from pymc_sgcv.setup.center import Center
@@ -51,7 +52,7 @@ def model_identity(target: Target) -> Identity:
     """What a model on its data is."""
     return {
         "variables": dict(_variables(target)),
-        "data": {plate.name: " and ".join(map(_text, plate.arrays())) for plate in target.plates},
+        "data": {plate.name: " and ".join(map(_data_text, plate.data)) for plate in target.plates},
     }
 
 
@@ -161,6 +162,13 @@ def _array_text(array: np.ndarray) -> str:
     shape = " × ".join(map(str, array.shape)) or "one"
     digest = _digest(np.ascontiguousarray(sampled).tobytes())
     return f"{shape} {array.dtype} ({digest[:12]})"
+
+
+def _data_text(variable: Variable) -> str:
+    """The same of a data variable; of a source, what the model holds of it and how long it is."""
+    head = head_of(variable)
+    text = _array_text(np.asarray(value_of(variable)))
+    return text if head is None else f"{length_of(variable):,} rows ({text})"
 
 
 def _digest(data: bytes) -> str:

@@ -29,7 +29,7 @@ def what_continues(asked: Asked, step: StochasticGradientStep) -> dict[str, Any]
         "settings": step.settings,
         "plan": step.plan,
         "batch_size": step.settings.batch_size,
-        "rows": [rows.n_rows for rows in step.problem.rows],
+        "rows": [rows.stands_for for rows in step.problem.rows],
         "identity": model_identity(step.problem.target),
         "var_names": asked.names,
         "gradients": asked.gradients,

@@ -29,7 +29,7 @@ from pymc_sgcv.setup.noise import around
 from pymc_sgcv.setup.pilot import approach
 from pymc_sgcv.setup.strata import influences
 
-_PAIRS = 8
+_PAIRS = 4
 _MOST_PASSES = 4
 _OFF = 0.03
 """Standard deviations that the mean may be off by because of the sample."""

@@ -137,7 +137,7 @@ class Search:
         scale = self._scales() if self.factor is None else self.factor.spread()
         scale = np.where(self.held, 0.0, scale)
         if kind == ADAM:  # one unit of information, at most the unconstrained scale's own unit
-            scale = np.minimum(scale * np.sqrt(self.problem.n_rows), 1.0)
+            scale = np.minimum(scale * np.sqrt(self.problem.stands_for), 1.0)
         moments, means = np.zeros((3, self.problem.size)), np.zeros((3, self.problem.size))
         rate = self.problem.batch_rows / self.problem.n_rows
         windows = max(2, int(passes / rate / len(_PHASES) / _WINDOW))
