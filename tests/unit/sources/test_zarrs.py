@@ -85,7 +85,7 @@ def test_what_has_no_rows_of_numbers_is_refused():
         as_source(zarr.group({}))
     with pytest.raises(ValueError, match="single number"):
         as_source(zarr.create_array({}, shape=(), dtype="f8"))
-    with pytest.raises(TypeError, match="'s' has values of type .*factorize|factorize"):
+    with pytest.raises(TypeError, match=r"s has values of type .*factorize"):
         as_source(zarr.create_array({}, shape=(3,), dtype=str), "s")
 
 
