@@ -23,6 +23,7 @@ from pymc_sgcv.sampling.stored import open_run
 from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.find import find_center
 from pymc_sgcv.sources.blocks import generated
+from pymc_sgcv.sources.parquets import parquet
 from pymc_sgcv.steps.methods import SAGA, SGHMC, SGHMCCV, SGLD, SGLDCV, SGNHT, SGNHTCV, SVRG
 from pymc_sgcv.steps.unbound import Sampler
 
@@ -57,6 +58,7 @@ __all__ = [
     "lda",
     "moments",
     "open_run",
+    "parquet",
     "plot_gradient_noise",
     "plot_zv",
     "predict",

@@ -20,6 +20,7 @@ _ENGINES = {
     "pandas": "arrays",
     "pymc_extras": "others",
     "xarray": "others",
+    "zarr": "zarrs",
 }
 """Which file of this folder knows the types of a package."""
 

@@ -27,7 +27,7 @@ Job: TypeAlias = Callable[[list[np.ndarray], int], T]
 """From the same rows of every source, and the number of the first of them, to anything."""
 Report: TypeAlias = Callable[[float], None]
 
-_AHEAD_BYTES = 1 << 30
+_AHEAD_BYTES = 1 << 29
 """Spans beyond that are not read ahead: partitions may be of any size."""
 
 
