@@ -100,15 +100,20 @@ def Minibatch(  # noqa: N802 - as PyMC calls it
     n = min(FIRST_BATCH, n_rows) if automatic else int(batch_size)
     rows = some_rows(found, max(_HEAD_ROWS, n))
     heads = [
-        _head(array.astype(model_type(array.dtype)), source, automatic)
+        _head(array.astype(model_type(array)), source, automatic)
         for array, source in zip(rows, found, strict=True)
     ]
     return pm.Minibatch(*heads, batch_size=n)
 
 
-def model_type(kind: np.dtype) -> np.dtype:
-    """The type that rows have in a model: PyMC takes no narrow integers for observed minibatches."""
-    return np.dtype(np.int32) if kind.kind in "iub" else kind
+def model_type(rows: np.ndarray) -> np.dtype:
+    """The type that rows have in a model: PyMC observes no others of minibatches.
+
+    Matrices of float32 stay as they are: those are predictors, and the most of the data.
+    """
+    if rows.dtype.kind in "iub":
+        return np.dtype(np.int32)
+    return rows.dtype if rows.ndim > 1 else np.dtype(np.float64)
 
 
 def some_rows(sources: Sequence[Source], k: int, seed: int = 0) -> list[np.ndarray]:

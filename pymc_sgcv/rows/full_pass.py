@@ -176,7 +176,8 @@ def as_rows(gradient: Gradient, arrays: Sequence[np.ndarray]) -> list[np.ndarray
         if kind.dtype == "int32" and array.dtype.kind in "iu" and array.dtype.itemsize >= 4:
             if len(array) and (array.max() > np.iinfo(np.int32).max or array.min() < -(2**31)):
                 raise ValueError(
-                    f"'{kind}' rows hold integers beyond 32 bits: give them as float64."
+                    "Some rows hold integers beyond 32 bits, and models take 32: give them as "
+                    "float64."
                 )
         rows.append(np.ascontiguousarray(array, kind.dtype))
     return rows

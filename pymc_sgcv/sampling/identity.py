@@ -31,7 +31,7 @@ Identity: TypeAlias = dict[str, dict[str, Any]]
 
 _WHOLE_BYTES = 1 << 26
 _SAMPLED_ROWS = 1 << 16
-_UNIMPORTANT = "progressbar", "memory_limit"
+_UNIMPORTANT = "progressbar", "memory_limit", "directory"
 _WORDS = {
     "variables": "the definition of '{name}' is another one",
     "data": "the data of '{name}' are {now}, and were {then}",

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -44,7 +43,7 @@ class Settings:
     table_dtype: str = "float64"
     memory_limit: float = np.inf
     population: str = "auto"
-    directory: str | Path | None = None
+    directory: str | None = None
 
     @property
     def automatic(self) -> bool:

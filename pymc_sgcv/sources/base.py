@@ -70,6 +70,14 @@ class Source(ABC):
         """Of all rows, as `read` returns them."""
         return self.n_rows * math.prod(self.row_shape) * self.dtype.itemsize
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of an array with all rows."""
+        return (self.n_rows, *self.row_shape)
+
+    def __len__(self) -> int:
+        return self.n_rows
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {self.n_rows} × {self.row_shape} {self.dtype}>"
 

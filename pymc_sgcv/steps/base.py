@@ -125,7 +125,7 @@ class StochasticGradientStep(BlockedStep):
             reparametrize=reparametrize and isinstance(preconditioner, str),
             progressbar=progressbar,
             population=population,
-            directory=directory,
+            directory=None if directory is None else str(directory),
             **{"weights": None, **further},
         )
         check_mapping("compile_kwargs", compile_kwargs, "arguments of pytensor.function")
