@@ -116,9 +116,7 @@ def compile_geometry(
     )
 
 
-def compile_row_terms(
-    target: Target, plate: Plate, compile_kwargs: dict | None = None
-) -> Gradient:
+def compile_row_terms(target: Target, plate: Plate, compile_kwargs: dict | None = None) -> Gradient:
     """The log-likelihood ℓᵢ of each row at m points, added to an (m, rows) array.
 
     With the signature of a gradient, but that the output is as long as the rows.

@@ -35,7 +35,7 @@ class Head(np.ndarray):
     def __array_finalize__(self, other: object) -> None:
         """Slices and copies are arrays like any other: they stand for no source."""
 
-    def __deepcopy__(self, memo: dict) -> Head:
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> Head:
         return self
 
     def __copy__(self) -> Head:
@@ -51,7 +51,7 @@ def _head(rows: np.ndarray, source: Source, automatic: bool) -> Head:
     return head
 
 
-def Minibatch(  # noqa: N802 - as PyMC calls it
+def Minibatch(
     *sources: Any, batch_size: int | str = "auto"
 ) -> TensorVariable | tuple[TensorVariable, ...]:
     """Random rows of data of any size, wherever they are: a drop-in for ``pm.Minibatch``.

@@ -64,9 +64,7 @@ def first_batch_size(
     if batch_size is None and _minibatch_nodes([*model.observed_RVs, *values], model.free_RVs):
         return None
     lengths = [np.shape(value_of(v))[0] for v in values if v.ndim and not _minibatch_nodes([v])]
-    lengths += [
-        length_of(full) for node in _minibatch_nodes(values) for full in node.inputs[:-1]
-    ]
+    lengths += [length_of(full) for node in _minibatch_nodes(values) for full in node.inputs[:-1]]
     lengths += [n for term in terms if (n := rows_of(model, term)[0])]
     return min(FIRST_BATCH, max(lengths, default=FIRST_BATCH))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
 import numpy as np
@@ -34,10 +34,11 @@ class Code:
     """The compiled functions of a plate, which a process that gets this makes once for itself."""
 
     def __init__(self, target: Target, plate: Plate, kwargs: dict | None, gradient: Gradient):
-        bare = replace(plate, data=(), declared_rows=(), declared_loglike=plate.loglike, outcomes=())
-        self._target = replace(
-            target, model=None, start={}, prior=pt.constant(0.0), plates=()
-        )  # type: ignore[arg-type]
+        bare = replace(
+            plate, data=(), declared_rows=(), declared_loglike=plate.loglike, outcomes=()
+        )
+        nothing = cast(Any, None)  # a model brings its data along
+        self._target = replace(target, model=nothing, start={}, prior=pt.constant(0.0), plates=())
         self._plate, self._kwargs = bare, kwargs
         self._made: dict[str, Gradient] = {"gradient": gradient}
 

@@ -122,4 +122,3 @@ def _first_sample(
         kinds = [row.dtype for row in gradient.row_types]
         return whole(shuffled_copy(sources, kinds, wanted.directory, report), in_order=True)
     return whole(all_rows(gradient, sources, report))
-

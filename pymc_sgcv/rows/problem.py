@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -77,6 +78,10 @@ class Problem:
     population
         Which rows minibatches come from.
     """
+
+    layout: Layout
+    rows: Sequence[Rows]
+    _full: list[Scratch]
 
     def __init__(
         self,
@@ -436,7 +441,7 @@ def add_row_sum_of_prior(record: np.ndarray, point: np.ndarray, out: np.ndarray)
     add_row_sum(record, point, 0, 1, np.ones(1), out)
 
 
-def _tilted(target: Target, tilt: pytensor.compile.SharedVariable) -> Target:
+def _tilted(target: Target, tilt: Any) -> Target:
     """The target with a linear function of θ beside the prior."""
     terms = [
         (tilt[p.start : p.stop] * value.ravel()).sum()

@@ -83,7 +83,7 @@ def levels(influence: np.ndarray, c: float) -> np.ndarray:
 
 
 def probabilities() -> np.ndarray:
-    """p of each stratum: s / c of the largest influence in it."""
+    """The p of each stratum: s / c of the largest influence in it."""
     return _WIDTH ** -np.arange(float(LEVELS))
 
 

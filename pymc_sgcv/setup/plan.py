@@ -146,10 +146,10 @@ class Plan:
             effects = f"{len(self.method.degree)} group effects centred by {least:.2f}"
             parts.append(effects + (f" to {most:.2f}" if most - least > 0.005 else ""))
         if self.layout.population == SAMPLE:
-            rows = sum(sample.n_rows for sample in self.layout.samples)
+            some = sum(sample.n_rows for sample in self.layout.samples)
             of = sum(sum(sample.counts) for sample in self.layout.samples)
             error = 100 * self.layout.sample_error
-            parts.append(f"{rows:,} of {of:,} rows stand for all (error of sds {error:.1g} %)")
+            parts.append(f"{some:,} of {of:,} rows stand for all (error of sds {error:.1g} %)")
         parts.append(f"{self.data_passes:.3g} passes over the data")
         if self.tuning is not None:
             parts.append(f"predicted error of sds {100 * self.tuning.inflation:.1f} %")

@@ -18,6 +18,7 @@ the way that the tilt has moved the center. If that is too much, there is a thir
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def represent(
         center = approach(problem, center, rng)
     report("first pass over the data", 0.0)
     whole, samples = problem.pass_over_all(
-        center.theta, _scorings(problem, center, rng), lambda f: report("first pass", f)
+        center.theta, _scorings(problem, center, rng), partial(report, "first pass")
     )
     problem.take_samples(samples)
     problem.set_tilt(whole - _of_sample(problem, center.theta))
@@ -58,9 +59,8 @@ def represent(
     moved = np.inf
     for number in range(2, _MOST_PASSES + 1):
         center = _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
-        whole, _ = problem.pass_over_all(
-            center.theta, report=lambda f, n=number: report(f"pass {n}", f)
-        )
+        report(f"pass {number} over the data", 0.0)
+        whole, _ = problem.pass_over_all(center.theta, report=partial(report, f"pass {number}"))
         tilt = whole - _of_sample(problem, center.theta)
         moved = _length(problem, center, tilt - problem.layout.tilt)
         problem.set_tilt(tilt)
@@ -83,9 +83,7 @@ def _search(
     passes: float,
     degree: np.ndarray | None = None,
 ) -> Center:
-    return center_near(
-        problem, theta, rng, passes=passes, degree=degree, dense=dense, warns=False
-    )
+    return center_near(problem, theta, rng, passes=passes, degree=degree, dense=dense, warns=False)
 
 
 def _scorings(problem: Problem, center: Center, rng: np.random.Generator) -> list[Scoring]:

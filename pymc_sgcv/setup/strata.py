@@ -80,7 +80,8 @@ def stratify(problem: Problem, scores: list[np.ndarray], keeps_size: bool) -> bo
     of the rows is in strata already.
     """
     samples = problem.layout.samples if problem.population == SAMPLE else ()
-    labels = tuple([sample.labels for sample in samples] or [strata(one) for one in scores])
+    labels: tuple[np.ndarray | None, ...] = tuple(sample.labels for sample in samples)
+    labels = labels or tuple(strata(one) for one in scores)
     if all(one is None for one in labels):
         return False
     sizes: list[int] = []

@@ -53,9 +53,10 @@ def exact(rows):
 
 def assert_agrees(idata, exact):
     draws = idata.posterior["beta"].values.reshape(-1, 4)
-    assert np.abs(draws.mean(0) - exact[0]).max() < 0.16 * exact[1].min() or (
-        np.abs((draws.mean(0) - exact[0]) / exact[1]) < 0.16
-    ).all()
+    assert (
+        np.abs(draws.mean(0) - exact[0]).max() < 0.16 * exact[1].min()
+        or (np.abs((draws.mean(0) - exact[0]) / exact[1]) < 0.16).all()
+    )
     assert (np.abs(draws.std(0) / exact[1] - 1) < 0.11).all()
 
 
@@ -193,9 +194,7 @@ def test_methods_that_need_all_rows_get_them(model):
 
 
 def test_a_center_of_the_users_stays_where_it_is(model, exact):
-    step = sg.SGLDCV(
-        model=model, population="sample", progressbar=False, center={"beta": exact[0]}
-    )
+    step = sg.SGLDCV(model=model, population="sample", progressbar=False, center={"beta": exact[0]})
     assert step.plan.center.theta == pytest.approx(exact[0])
     assert step.plan.data_passes == 1
     assert step.plan.center.distance < 0.1
