@@ -16,6 +16,8 @@ import numpy as np
 
 _ENGINES = {
     "builtins": "arrays",  # lists of numbers
+    "dask": "dasks",
+    "dask_expr": "dasks",
     "numpy": "arrays",
     "pandas": "arrays",
     "pymc_extras": "others",
@@ -40,6 +42,8 @@ class Source(ABC):
     """Whether all rows are in this process's memory."""
     scattered: bool = False
     """Whether a single row is cheap to read, without its neighbours."""
+    remote: bool = False
+    """Whether passes go to where the rows are, by Dask."""
 
     @abstractmethod
     def read(self, start: int, stop: int) -> np.ndarray:

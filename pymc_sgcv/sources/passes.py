@@ -60,6 +60,11 @@ def over_rows(
     n_rows = same_length(sources)
     if rows_at_once < 1:
         raise ValueError(f"rows_at_once must be at least 1, not {rows_at_once}.")
+    if any(source.remote for source in sources):
+        from pymc_sgcv.sources.clusters import over_partitions
+
+        yield from over_partitions(sources, job, rows_at_once, report)
+        return
     run = _Pass(sources, job)
     try:
         for stop, result in run.results(spans(sources, rows_at_once)):
@@ -125,14 +130,19 @@ def spans(sources: Sequence[Source], rows_at_once: int) -> list[Span]:
     for stop, following in zip(bounds[1:], [*bounds[2:], np.inf]):
         if following - start <= rows_at_once:
             continue  # the next partition fits in as well
-        n_blocks = -(-int(stop - start) // rows_at_once)
-        edges = start + np.arange(n_blocks + 1) * int(stop - start) // n_blocks
+        edges = cut(start, int(stop), rows_at_once)
         if parted:
             found.append(Span(edges))
         else:
-            found += [Span(edges[j : j + 2]) for j in range(n_blocks)]
+            found += [Span(edges[j : j + 2]) for j in range(len(edges) - 1)]
         start = int(stop)
     return found
+
+
+def cut(start: int, stop: int, rows_at_once: int) -> np.ndarray:
+    """The edges of as few equal blocks as there may be."""
+    n_blocks = -(-(stop - start) // rows_at_once)
+    return start + np.arange(n_blocks + 1) * (stop - start) // n_blocks
 
 
 class _Pass(Generic[T]):

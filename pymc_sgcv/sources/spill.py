@@ -2,9 +2,9 @@
 """A copy of all rows in random order, on disk, without ever holding all of them in memory.
 
 Every row draws a bucket. One pass writes rows to the regions of their buckets, in the order in
-which they come; then each bucket is read, shuffled and written back. Buckets drawn independently with
-uniform orders inside them are a uniform order of all rows (Rao 1961; Sandelius 1962). What a row
-draws depends on its number alone: neither threads nor partitions change the order.
+which they come; then each bucket is read, shuffled and written back. Buckets drawn independently
+with uniform orders inside them are a uniform order of all rows (Rao 1961; Sandelius 1962). What a
+row draws depends on its number alone: neither threads nor partitions change the order.
 """
 
 from __future__ import annotations
