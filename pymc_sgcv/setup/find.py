@@ -12,9 +12,11 @@ from numpy.typing import ArrayLike
 
 from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
+from pymc_sgcv.rows.population import SAMPLE
 from pymc_sgcv.rows.problem import Problem
-from pymc_sgcv.setup.center import Center, center_near, unconstrained
+from pymc_sgcv.setup.center import Center, center_near, progress, unconstrained
 from pymc_sgcv.setup.pilot import approach, pilot
+from pymc_sgcv.setup.represent import represent
 from pymc_sgcv.setup.search import OPTIMIZERS
 
 
@@ -79,6 +81,9 @@ def find_center(
     rng = given_generator("random_seed", random_seed)
     problem = Problem(given_model(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
     theta = unconstrained(problem.target, start or {}, "start")
+    if problem.population == SAMPLE:
+        with one_blas_thread(), progress(progressbar) as report:
+            return represent(problem, theta, None, rng, None, report)
     center = center_near(
         problem, theta, rng, method, step_size, passes, polish=polish, progressbar=progressbar
     )

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from pymc_sgcv.arguments import given_model
 from pymc_sgcv.engine.blas import one_blas_thread
+from pymc_sgcv.rows.population import Population
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_near, given_center
 from pymc_sgcv.theory.arguments import check_count
@@ -143,6 +144,7 @@ def constants(
         batch_size=batch_size,
         compile_kwargs=compile_kwargs,
         reparametrize=False,
+        population=Population(all_rows=True),
     )
     if center is None:
         found = center_near(problem, problem.target.flatten(problem.target.start), rng)
