@@ -41,9 +41,10 @@ class Layout:
     def equals(self, other: Layout) -> bool:
         """Whether the other one draws the very same minibatches."""
         same = self.subsampling == other.subsampling and self.batch_sizes == other.batch_sizes
+        ours, theirs = (*self.weights, *self.strata), (*other.weights, *other.strata)
         return same and all(
             a is b or (a is not None and b is not None and np.array_equal(a, b))
-            for a, b in zip(self.weights, other.weights, strict=True)
+            for a, b in zip(ours, theirs, strict=True)
         )
 
 

@@ -108,8 +108,8 @@ class Asked:
         bits = self.generator.bit_generator
         state = str((bits.state, getattr(bits, "seed_seq", None))).encode()
         self.seed = None if self.random_seed is None else blake2b(state, digest_size=6).hexdigest()
-        if isinstance(self.random_seed, int):
-            self.seed = str(self.random_seed)
+        if isinstance(self.random_seed, int | np.integer):
+            self.seed = str(int(self.random_seed))
 
     @property
     def threads(self) -> int:
