@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -118,12 +119,12 @@ def named_dataset(
     return xr.Dataset(arrays, coords=used)
 
 
-def _labels(given: Sequence) -> Sequence:
+def _labels(given: Sequence) -> Any:
     """One label for each position: tuples are labels too, not rows of a table."""
     if not any(isinstance(label, tuple | np.ndarray) for label in given):
         return list(given)
     found = np.empty(len(given), dtype=object)
-    found[:] = [tuple(np.atleast_1d(label)) for label in given]
+    found[:] = [tuple(np.atleast_1d(label).tolist()) for label in given]
     return found
 
 

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -33,21 +35,22 @@ _JOINED = "posterior", "sample_stats", "gradient", "unconstrained_posterior"
 def continued(asked: Asked, source: Container | str | os.PathLike) -> Sampling:
     """The run that goes on from a store or a result."""
     if isinstance(source, str | os.PathLike):
-        return _in_store(asked, Store(source))
-    if not is_container(source):
+        path: Any = source
+    elif is_container(source):
+        path = get_group(source, "posterior").attrs.get("store")
+    else:
         raise TypeError(
             "continue_from must be what sg.sample returned or the path of a store, not "
             f"{type(source).__name__}."
         )
-    path = get_group(source, "posterior").attrs.get("store")
-    return _in_store(asked, Store(path)) if path else _from_result(asked, source)
+    if not path:
+        return _from_result(asked, source)
+    attributes_of(Path(path))  # where there is nothing, nothing is made
+    return _in_store(asked, Store(path))
 
 
 def _in_store(asked: Asked, store: Store) -> Sampling:
     try:
-        if not store.begun:
-            raise ValueError(f"{store.path} holds no run to go on with.")
-        attributes_of(store.path)
         plan = dict(store.read_plan())
         now = model_identity(read_model(asked.model, None, plan["batch_size"]))
         if _other_rows(now, plan):

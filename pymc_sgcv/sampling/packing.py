@@ -123,7 +123,8 @@ def _decode(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     kind = _class_of(tree["class"])
     if "value" in tree:
         return kind(tree["value"])
-    made, has = object.__new__(kind), _decode(tree["has"], arrays)
+    made: Any = object.__new__(kind)
+    has = _decode(tree["has"], arrays)
     if dataclasses.is_dataclass(kind):
         has = _defaults(kind, has) | has
     for name, value in has.items():
@@ -133,7 +134,7 @@ def _decode(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 def _defaults(kind: type, has: Mapping[str, Any]) -> dict[str, Any]:
     """What a record has that did not have it when it was stored."""
-    known = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    known = {field.name: field for field in dataclasses.fields(kind)}
     if unknown := sorted(set(has) - set(known)):
         raise OtherVersion(f"a {kind.__name__} here has no {unknown[0]}")
     found = {}

@@ -75,7 +75,8 @@ class Store:
                     f"{self.path} exists and holds no run of this package. Give another store."
                 )
             self.place.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self.place / LOCK, timeout=0)
+            # a run in the background lets go of it in a thread of its own
+            self._lock = FileLock(self.place / LOCK, timeout=0, thread_local=False)
             try:
                 self._lock.acquire()
             except Timeout:

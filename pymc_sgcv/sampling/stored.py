@@ -207,7 +207,7 @@ def _opened(path: Path, group: str, variables: Sequence[str]) -> xr.Dataset:
         )
 
     try:
-        return opened()[variables]
+        return opened()[list(variables)]
     except ValueError as error:
         if "conflicting sizes" not in str(error):
             raise
