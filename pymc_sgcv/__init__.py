@@ -15,6 +15,7 @@ from pymc_sgcv.results.moments import Moments, moments
 from pymc_sgcv.results.plots import plot_gradient_noise, plot_zv
 from pymc_sgcv.results.predict import predict
 from pymc_sgcv.results.report import report
+from pymc_sgcv.results.summary import summary
 from pymc_sgcv.results.zv import zv, zv_summary
 from pymc_sgcv.sampling.background import BackgroundRun
 from pymc_sgcv.sampling.clients import fit
@@ -64,6 +65,7 @@ __all__ = [
     "predict",
     "report",
     "sample",
+    "summary",
     "theory",
     "zv",
     "zv_summary",

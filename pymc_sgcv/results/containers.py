@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 # Each name is there under one ArviZ only, so it is looked up by name.
@@ -111,6 +112,11 @@ def rhat(dataset: xr.Dataset) -> xr.Dataset:
     """Rank-normalised split R-hat of every component; NaN for a constant."""
     with np.errstate(invalid="ignore"):
         return _stats().rhat(dataset)
+
+
+def summary(dataset: xr.Dataset, **kwargs: Any) -> pd.DataFrame:
+    """ArviZ' table of some draws."""
+    return _stats().summary(new_container({"posterior": dataset}), **kwargs)
 
 
 def labels(array: xr.DataArray) -> list[str]:

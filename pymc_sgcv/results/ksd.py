@@ -10,7 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_sgcv.results.containers import Container, get_group, group_names, new_container
-from pymc_sgcv.results.groups import GRADIENT, gradient_groups, read_scores, require_group
+from pymc_sgcv.results.groups import (
+    GRADIENT,
+    UNCONSTRAINED,
+    column_parts,
+    gradient_groups,
+    read_scores,
+    require_group,
+)
 
 DENSE_LIMIT, DRAWS_PER_PARAMETER = 400, 10
 LARGE = 5e8  # bytes of gradients, above which only those of `max_draws` draws are read
@@ -71,15 +78,45 @@ def ksd(idata: Container, max_draws: int = 2000, *, group: str = "posterior") ->
         raise ValueError(f"max_draws is {max_draws}, but pairs of draws are compared: pass 2000.")
     idata = gradient_groups(idata)
     warmup = "warmup_" if group.startswith("warmup_") else ""
-    if require_group(idata, warmup + GRADIENT).nbytes > LARGE:
+    recorded = require_group(idata, warmup + GRADIENT)
+    if recorded.nbytes > LARGE:
         idata = _thinned(idata, max_draws)
+        if sum(g[0, 0].size for g in recorded.values()) > DENSE_LIMIT:
+            return _root(_by_parts(idata, warmup, max_draws))
     scores = read_scores(idata, require_group(idata, group), group, order=2)
     names = list(scores.gradient)
     n = scores.chains * scores.draws
     rows = np.linspace(0, n - 1, min(n, max_draws)).round().astype(int)
     x = np.hstack([scores.position[v][rows] for v in names])
     g = np.hstack([scores.gradient[v][rows] for v in names])
-    return float(np.sqrt(max(0.0, stein_discrepancy(*_standardised(x, g)))))
+    return _root(stein_discrepancy(*_standardised(x, g)))
+
+
+def _root(square: float) -> float:
+    return float(np.sqrt(max(0.0, square)))
+
+
+def _by_parts(idata: Container, warmup: str, max_draws: int) -> float:
+    """KSD² of draws with unit standard deviations, from products of some components at a time."""
+    recorded = require_group(idata, warmup + GRADIENT)
+    where = require_group(idata, warmup + UNCONSTRAINED)
+    n = recorded.sizes["chain"] * recorded.sizes["draw"]
+    rows = np.linspace(0, n - 1, min(n, max_draws)).round().astype(int)
+    xx, gx, gg = np.zeros((3, len(rows), len(rows)))
+    size = 0
+    for v in recorded:
+        for x, g in zip(column_parts(where[v]), column_parts(recorded[v]), strict=True):
+            x, g = _scaled(x[rows].astype(float), g[rows].astype(float))
+            xx += x @ x.T
+            gx += g @ x.T
+            gg += g @ g.T
+            size += x.shape[1]
+    if not np.isfinite(gg.sum()):
+        raise ValueError("Gradients are NaN or infinite: the chain diverged. See diagnose.")
+    square = np.maximum(np.diag(xx)[:, None] + np.diag(xx) - 2 * xx, 0.0)
+    drift = np.diag(gx)[:, None] + np.diag(gx) - gx - gx.T
+    k0 = _kernel(square, drift, gg, size)
+    return float((k0.sum() - np.trace(k0)) / (len(rows) * (len(rows) - 1)))
 
 
 def _thinned(idata: Container, max_draws: int) -> Container:
@@ -111,22 +148,34 @@ def stein_kernel(x: np.ndarray, gx: np.ndarray, y: np.ndarray, gy: np.ndarray) -
     """
     square = (x**2).sum(1)[:, None] + (y**2).sum(1) - 2 * x @ y.T
     square = np.maximum(square, 0.0)
-    k = 1 / np.sqrt(1 + square)
     # r·(g(x) − g(y)), without an array of n² differences
     drift = (x * gx).sum(1)[:, None] + (y * gy).sum(1) - gx @ y.T - x @ gy.T
-    return k * (gx @ gy.T) + k**3 * (drift + x.shape[1]) - 3 * square * k**5
+    return _kernel(square, drift, gx @ gy.T, x.shape[1])
+
+
+def _kernel(square: np.ndarray, drift: np.ndarray, products: np.ndarray, d: int) -> np.ndarray:
+    """k₀ from |r|², r·(g(x) − g(y)) and g(x)·g(y)."""
+    k = 1 / np.sqrt(1 + square)
+    return k * products + k**3 * (drift + d) - 3 * square * k**5
 
 
 def _standardised(x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Draws with unit covariance, or unit variances, and the gradients with respect to them."""
     n, d = x.shape
-    x = x - x.mean(axis=0)
-    sd = x.std(axis=0)
-    if np.any(sd == 0):
-        raise ValueError(f"{np.sum(sd == 0)} of {d} parameters have the same value in all draws.")
-    x, g = x / sd, g * sd
+    x, g = _scaled(x, g)
     if d > DENSE_LIMIT or n < DRAWS_PER_PARAMETER * d:
         return x, g
     values, vectors = np.linalg.eigh(x.T @ x / n)
     root = np.sqrt(np.maximum(values, 1e-10 * values.max()))
     return x @ vectors / root, (g @ vectors) * root
+
+
+def _scaled(x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Draws with unit variances, and the gradients with respect to them."""
+    x = x - x.mean(axis=0)
+    sd = x.std(axis=0)
+    if np.any(sd == 0):
+        raise ValueError(
+            f"{np.sum(sd == 0)} of {len(sd)} parameters have the same value in all draws."
+        )
+    return x / sd, g * sd

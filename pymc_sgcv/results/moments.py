@@ -87,7 +87,7 @@ class Moments:
     def covariance(self) -> xr.DataArray | None:
         """Of all components with all others; None if there are too many for that."""
         chains, p = self._chains, self._chains[0].size
-        if chains[0].own is not None:
+        if not chains[0].dense:
             return None
         whole, products = pooled(chains)
         labels = self.labels
@@ -171,17 +171,26 @@ def moments(
     posterior = require_group(idata, "posterior")
     names = select_names(posterior, var_names, "posterior")
     sketched = [] if quantiles is None else select_names(posterior, quantiles, "posterior")
+    running, sketches = run_through(idata, names, sketched)
+    like = posterior[names].isel(chain=0, draw=0, drop=True)
+    return Moments(like, running, sketches, posterior.attrs)
+
+
+def run_through(
+    idata: Container, names: Sequence[str], sketched: Sequence[str] = ()
+) -> tuple[list[Running], dict[str, list[Sketch]]]:
+    """Moments of each chain's draws and gradients, and sketches by name, read block by block."""
+    posterior = require_group(idata, "posterior")
     recorded = get_group(idata, GRADIENT) if GRADIENT in group_names(idata) else xr.Dataset()
     sizes = {name: math.prod(posterior[name].shape[2:]) for name in names}
     widths = {str(v): math.prod(recorded[v].shape[2:]) for v in recorded}
-    own = None
-    if sum(sizes.values()) + sum(widths.values()) > DENSE_COLUMNS:
-        own = _own_gradients(posterior, sizes, widths)
+    p, q = sum(sizes.values()), sum(widths.values())
+    own = _own_gradients(posterior, sizes, widths)
     running: list[Running] = []
     sketches: dict[str, list[Sketch]] = {name: [] for name in sketched}
-    length = max(1, PART // max(1, sum(sizes.values()) + sum(widths.values())))
+    length = max(1, PART // max(1, p + q))
     for chain in range(posterior.sizes["chain"]):
-        running.append(Running(sum(sizes.values()), sum(widths.values()), own))
+        running.append(Running(p, q, own, dense=p + q <= DENSE_COLUMNS))
         here = {name: Sketch(sizes[name]) for name in sketched}
         for start in range(0, posterior.sizes["draw"], length):
             part = {"chain": slice(chain, chain + 1), "draw": slice(start, start + length)}
@@ -192,8 +201,7 @@ def moments(
                 sketch.add(flat[name])
         for name, sketch in here.items():
             sketches[name].append(sketch)
-    like = posterior[names].isel(chain=0, draw=0, drop=True)
-    return Moments(like, running, sketches, posterior.attrs)
+    return running, sketches
 
 
 def _own_gradients(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -114,8 +115,17 @@ def named_dataset(
         for dim, length in zip((*lead, *named), value.shape, strict=True):
             labels = coords.get(dim)
             fits = labels is not None and len(labels) == length
-            used[dim] = list(labels) if fits else np.arange(length)
+            used[dim] = (dim, _labels(labels)) if fits else np.arange(length)
     return xr.Dataset(arrays, coords=used)
+
+
+def _labels(given: Sequence) -> Any:
+    """One label for each position: tuples are labels too, not rows of a table."""
+    if not any(isinstance(label, tuple | np.ndarray) for label in given):
+        return list(given)
+    found = np.empty(len(given), dtype=object)
+    found[:] = [tuple(np.atleast_1d(label).tolist()) for label in given]
+    return found
 
 
 def constant_data(model: pm.Model) -> xr.Dataset:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 BATCHES = 64
+DRAWS_PER_COEFFICIENT = 10
 
 
 class Group:
@@ -47,16 +48,17 @@ class Running:
     size, gradients
         Numbers of columns of x and of g.
     own
-        For each column of x, the column of g that is its own, or −1. Where given, products are
-        summed for these pairs alone; else for all pairs of columns.
+        For each column of x, the column of g that is its own, or −1.
+    dense
+        Whether products are summed for all pairs of columns, or each one with its own alone.
     """
 
-    def __init__(self, size: int, gradients: int, own: np.ndarray | None):
-        self.size, self.gradients, self.own = size, gradients, own
+    def __init__(self, size: int, gradients: int, own: np.ndarray, dense: bool):
+        self.size, self.gradients, self.own, self.dense = size, gradients, own, dense
         self.all, self.length = Group(size + gradients), 1
         self.batches: list[Group] = []
         self.now = Group(size + gradients)
-        shape = (size + gradients,) * 2 if own is None else (size,)
+        shape = (size + gradients,) * 2 if dense else (size,)
         self.products = np.zeros(shape)
 
     def add(self, rows: np.ndarray) -> None:
@@ -64,7 +66,7 @@ class Running:
         block = Group.of(rows)
         shift, total = block.mean - self.all.mean, self.all.count + block.count
         centred, weight = rows - block.mean, self.all.count * block.count / total
-        if self.own is None:
+        if self.dense:
             self.products += centred.T @ centred + weight * np.outer(shift, shift)
         else:
             x, g = slice(0, self.size), self.size + self.own
@@ -107,7 +109,7 @@ def pooled(chains: list[Running]) -> tuple[Group, np.ndarray]:
         shift, total = chain.all.mean - whole.mean, whole.count + chain.all.count
         weight = whole.count * chain.all.count / total
         products += chain.products
-        if chain.own is None:
+        if chain.dense:
             products += weight * np.outer(shift, shift)
         else:
             x, g = slice(0, chain.size), chain.size + chain.own
@@ -116,15 +118,36 @@ def pooled(chains: list[Running]) -> tuple[Group, np.ndarray]:
     return whole, products
 
 
+def enough_for_all(chains: list[Running]) -> bool:
+    """Whether there are 10 effective draws for each slope on all gradients.
+
+    With fewer, the fit of x is better than what it finds. Effective ones are those of the gradients
+    in the middle.
+    """
+    if not chains[0].dense:
+        return False
+    p, (whole, _) = chains[0].size, pooled(chains)
+    g = np.r_[p : p + chains[0].gradients]
+    variance, total = np.zeros(len(g)), whole.count
+    for chain in chains:
+        means = np.array([batch.mean[g] for batch in chain.batches])
+        variance += (chain.all.count / total) ** 2 * means.var(axis=0, ddof=1) / len(means)
+    spread = whole.squares[g] / max(total - 1, 1)
+    effective = np.divide(spread, variance, out=np.full(len(g), np.inf), where=variance > 0)
+    return bool(min(np.median(effective), total) >= DRAWS_PER_COEFFICIENT * len(g))
+
+
 def slopes(chains: list[Running]) -> np.ndarray:
     """β of the least-squares fit of x on g: (gradients, size), or (size,) on each one's own."""
     whole, products = pooled(chains)
     p, own = chains[0].size, chains[0].own
-    if own is None:
+    if enough_for_all(chains):
         gg, gx = products[p:, p:], products[p:, :p]
         scale = np.sqrt(np.maximum(np.diag(gg), 1e-300))
         fit = np.linalg.lstsq(gg / np.outer(scale, scale), gx / scale[:, None], rcond=1e-12)[0]
         return fit / scale[:, None]
+    if chains[0].dense:
+        products = products[np.arange(p), p + own]
     squares = whole.squares[p + own]
     slope = np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)
     return np.where(own >= 0, slope, 0.0)
@@ -133,7 +156,7 @@ def slopes(chains: list[Running]) -> np.ndarray:
 def corrected(chain: Running, mean: np.ndarray, beta: np.ndarray) -> np.ndarray:
     """The mean of x, of (..., size + gradients), less what g explains of it."""
     x, g = mean[..., : chain.size], mean[..., chain.size :]
-    return x - (g @ beta if chain.own is None else g[..., chain.own] * beta)
+    return x - (g @ beta if beta.ndim > 1 else g[..., chain.own] * beta)
 
 
 def split_r_hat(chains: list[Running]) -> np.ndarray:
@@ -156,4 +179,9 @@ def standard_error(chains: list[Running], beta: np.ndarray | None = None) -> np.
         x = means[:, : chain.size] if beta is None else corrected(chain, means, beta)
         one = x.var(axis=0, ddof=1) / len(means)
         variance = variance + (chain.all.count / total) ** 2 * one
-    return np.sqrt(variance)
+    return np.sqrt(variance) * _fitted(total, 0 if beta is None or beta.ndim < 2 else len(beta))
+
+
+def _fitted(n: int, p: int) -> float:
+    """By how much p slopes that were fitted on n draws themselves make an error look too small."""
+    return float(np.sqrt(n / (n - p - 1) * (n - 2) / (n - p - 2))) if p else 1.0

@@ -2,9 +2,10 @@
 """Quantiles of more numbers than are kept: compactors, as of Manku, Rajagopalan & Lindsay (1998).
 
 Level l holds numbers that stand for 2ˡ draws each. When it has 2k of them, they are sorted and
-every other one goes to level l + 1, the first or the second of each pair in turn. That moves no
-rank by more than 2ˡ, and happens n / (2k 2ˡ) times, so that with L levels no rank is off by more
-than n L / (2k).
+every other one goes to level l + 1, the first or the second of each pair in turn. The first of
+pairs make a rank larger by 2ˡ at most and never smaller, the second the other way round, and it
+happens n / (2k 2ˡ) times: with L levels above the first no rank is off by more than n L / (4k),
+about. Between two numbers that are held lie as many draws as one of them stands for.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Sketch:
     @property
     def rank_error(self) -> float:
         """By how much the share of draws below a quantile may be wrong, at most."""
-        return (len(self.levels) - 1) / (2 * self.k) + 1 / max(self.count, 1)
+        moved = sum(-(-turns // 2) * 2**i for i, turns in enumerate(self.turns))
+        return min(1.0, (moved + 0.5 * 2 ** (len(self.levels) - 1) + 1) / max(self.count, 1))
 
 
 def quantiles(sketches: Sequence[Sketch], probabilities: Sequence[float]) -> np.ndarray:

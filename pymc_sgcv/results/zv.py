@@ -23,10 +23,12 @@ from pymc_sgcv.results.containers import Container, get_group, group_names, with
 from pymc_sgcv.results.groups import (
     flat_draws,
     gradient_groups,
+    parts_of,
     read_scores,
     require_group,
     select_names,
 )
+from pymc_sgcv.results.on_disk import corrected_on_disk, stays_on_disk
 from pymc_sgcv.results.stein import Correction, choose
 
 METHODS = ("auto", "lstsq", "ridge", "block")
@@ -104,6 +106,10 @@ def zv(
     _check_options(order, method)
     idata = gradient_groups(idata)
     draws = require_group(idata, group)
+    if order == 1 and not functions and not holdout and method != "ridge" and group == "posterior":
+        if stays_on_disk(idata):
+            names = select_names(draws, var_names, group)
+            return _with_lazy(idata, draws, *corrected_on_disk(idata, names))
     targets = {name: draws[name] for name in select_names(draws, var_names, group)}
     computed = _call(functions or {}, draws)
     if not {**targets, **computed}:
@@ -119,6 +125,13 @@ def zv(
     done = xr.Dataset(corrected, attrs={**draws.attrs, "zv_order": int(order), **correct.attrs()})
     plain = xr.Dataset(computed)
     return with_groups(idata, {f"zv_{group}": done, f"zv_{group}_functions": plain})
+
+
+def _with_lazy(
+    idata: Container, draws: xr.Dataset, corrected: dict[str, xr.DataArray], attrs: Mapping
+) -> Container:
+    done = xr.Dataset(corrected, attrs={**draws.attrs, "zv_order": 1, **attrs})
+    return with_groups(idata, {"zv_posterior": done})
 
 
 def zv_summary(
@@ -160,8 +173,13 @@ def zv_summary(
         idata = zv(idata, var_names, group=group)
     after = get_group(idata, f"zv_{group}")
     after = after[select_names(after, var_names, f"zv_{group}")]
-    before = _plain_draws(idata, group, [str(name) for name in after]).astype(float)
-    over = ("chain", "draw")
+    before = _plain_draws(idata, group, [str(name) for name in after])
+    pairs = zip(parts_of(before), parts_of(after), strict=True)
+    return _with_ratio(pd.concat([_compared(plain, hat) for plain, hat in pairs]))
+
+
+def _compared(before: xr.Dataset, after: xr.Dataset) -> pd.DataFrame:
+    over, before = ("chain", "draw"), before.astype(float)
     table = {
         "mean": before.mean(over),
         "sd": before.std(over, ddof=1),
@@ -175,7 +193,7 @@ def zv_summary(
         key: np.concatenate([np.ravel(dataset[name].values) for name in after])
         for key, dataset in table.items()
     }
-    return _with_ratio(pd.DataFrame(columns, index=rows))
+    return pd.DataFrame(columns, index=rows)
 
 
 def _check_options(order: int, method: str) -> None:

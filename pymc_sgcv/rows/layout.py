@@ -57,9 +57,10 @@ class Layout:
         same = self.subsampling == other.subsampling and self.batch_sizes == other.batch_sizes
         if self is other or self.samples or other.samples:
             return self is other
+        ours, theirs = (*self.weights, *self.strata), (*other.weights, *other.strata)
         return same and all(
             a is b or (a is not None and b is not None and np.array_equal(a, b))
-            for a, b in zip(self.weights, other.weights, strict=True)
+            for a, b in zip(ours, theirs, strict=True)
         )
 
 

@@ -61,9 +61,9 @@ def choose_population(target: Target, wanted: Population, subsampling: str) -> s
             'population="sample" goes with a control variate at a fixed center, for all variables '
             "of the model and with blocks of rows: SGLDCV, SGHMCCV, SGNHTCV, or their plain kin."
         )
-    if wanted.kind != "auto":
-        return MODEL if wanted.kind == MEMORY and resident and in_model else wanted.kind
     own = MODEL if in_model and resident else MEMORY
+    if wanted.kind != "auto":
+        return own if wanted.kind == MEMORY else wanted.kind
     few = rows_in_all <= _FEW_ROWS and bytes_in_all <= _FEW_BYTES
     if few or subsampling != "block":
         return own

@@ -3,11 +3,7 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -46,10 +42,9 @@ from pymc_sgcv.rows.population import (
     first_samples,
 )
 from pymc_sgcv.rows.sample import Sample
+from pymc_sgcv.rows.sums import some_of, summed
 from pymc_sgcv.rows.terms import row_terms
 
-_PARTS = 16
-"""Full passes are summed in this many parts, whatever the cores, for the same result."""
 _ROWS_AT_ONCE = 1 << 16
 _TILT = "__tilt__"
 
@@ -394,21 +389,8 @@ class Problem:
         points = np.ascontiguousarray(points, dtype=float)
         self.data_passes += 0.0 if self.population == SAMPLE else fraction
         if fraction not in self._samples:
-            self._samples = {fraction: [_sample(scratch, fraction) for scratch in self._full]}
-        jobs = [
-            (sample.record, start, stop, whole.rows.stands_for / sample.rows.n_rows, piece)
-            for whole, sample in zip(self._full, self._samples[fraction], strict=True)
-            for start, stop, piece in _parts(sample)
-        ]
-
-        def work(job: tuple[np.ndarray, int, int, float, int]) -> np.ndarray:
-            record, start, stop, weight, piece = job
-            out = np.zeros(points.shape)
-            add_row_sum(record, points, start, stop, np.full(piece, weight), out)
-            return out
-
-        with ThreadPoolExecutor(cores or os.cpu_count()) as pool:
-            return sum(pool.map(work, jobs), np.zeros(points.shape))
+            self._samples = {fraction: [some_of(scratch, fraction) for scratch in self._full]}
+        return summed(self._full, self._samples[fraction], points, cores)
 
     def gradient(self, points: np.ndarray, fraction: float = 1.0) -> np.ndarray:
         """∇ log posterior at each of `points`, from all rows or a fraction of them."""
@@ -419,21 +401,6 @@ class Problem:
     ) -> np.ndarray:
         """∇_φ of the log density of φ at each of `positions`, likewise."""
         return coordinates.pull(positions, self.gradient(coordinates.place(positions), fraction))
-
-
-def _sample(scratch: Scratch, fraction: float) -> Scratch:
-    n_rows = scratch.rows.n_rows
-    k = math.ceil(fraction * n_rows)
-    return scratch if k >= n_rows else scratch.rows.sample(k).scratch()
-
-
-def _parts(scratch: Scratch) -> Iterator[tuple[int, int, int]]:
-    """First and last row of each part of a pass, and how many rows go into one call."""
-    rows = scratch.rows
-    bounds = np.linspace(0, rows.n_rows, min(_PARTS, rows.n_rows) + 1).astype(int)
-    piece = max(16, min(rows.n_rows, (1 << 18) // max(rows.row_bytes, 1)))
-    for start, stop in itertools.pairwise(bounds):
-        yield int(start), int(stop), piece
 
 
 def add_row_sum_of_prior(record: np.ndarray, point: np.ndarray, out: np.ndarray) -> None:

@@ -40,6 +40,12 @@ def check_counts(**counts: Any) -> None:
             raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}.")
 
 
+def check_store(store: Any) -> None:
+    """Refuse what is no path."""
+    if store is not None and (not isinstance(store, str | os.PathLike) or not os.fspath(store)):
+        raise TypeError(f"store must be the path of a directory, not {store!r}.")
+
+
 def check_initvals(model: pm.Model, initvals: Mapping | Sequence[Mapping] | None) -> None:
     """Refuse values of variables that the model does not have."""
     known = {rv.name for rv in model.free_RVs} | {v.name for v in model.value_vars}
@@ -108,8 +114,8 @@ class Asked:
         bits = self.generator.bit_generator
         state = str((bits.state, getattr(bits, "seed_seq", None))).encode()
         self.seed = None if self.random_seed is None else blake2b(state, digest_size=6).hexdigest()
-        if isinstance(self.random_seed, int):
-            self.seed = str(self.random_seed)
+        if isinstance(self.random_seed, int | np.integer):
+            self.seed = str(int(self.random_seed))
 
     @property
     def threads(self) -> int:

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import threading
 import time
+import weakref
 from dataclasses import dataclass
 
 from pymc_sgcv.results.containers import Container
 from pymc_sgcv.sampling.driver import Sampling
+
+_log = logging.getLogger("pymc.sgcv")
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,26 @@ class Progress:
         return f"{state}: {each} of {self.total} draws in {self.seconds:.0f} s ({self.share:.0%})"
 
 
+_runs: weakref.WeakSet[BackgroundRun] = weakref.WeakSet()
+
+
+def _wait_for_all() -> None:
+    """What a script that ends waits for: the chains that are under way."""
+    for run in list(_runs):
+        try:
+            run._thread.join()
+        except KeyboardInterrupt:
+            run._sampling.stop.set()
+            run._thread.join()
+        if run._error is not None and not run._told:
+            _log.error("A run in the background ended with an error: %s", run._error)
+
+
+# Later than this no thread can be made, as chains and Zarr need; `atexit` would be too late.
+_at_exit = getattr(threading, "_register_atexit", atexit.register)
+_at_exit(_wait_for_all)
+
+
 class BackgroundRun:
     """What ``sample(blocking=False)`` returns: the chains run in threads of this process."""
 
@@ -54,6 +79,8 @@ class BackgroundRun:
         sampling.asked.progressbar = False
         sampling.record.watched = True
         self._thread = threading.Thread(target=self._run, name="pymc_sgcv run", daemon=True)
+        self._told = False
+        _runs.add(self)
         self._thread.start()
 
     def _run(self) -> None:
@@ -94,6 +121,7 @@ class BackgroundRun:
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise TimeoutError(f"The run has not ended after {timeout} s ({self.progress}).")
+        self._told = True
         if self._error is not None:
             raise self._error
         if self._result is None:

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from pymc_sgcv.model.target import read_model
 from pymc_sgcv.results.containers import Container, get_group, group_names, is_container
+from pymc_sgcv.rows.population import MODEL, choose_population
 from pymc_sgcv.sampling.arguments import Asked, checked_step
 from pymc_sgcv.sampling.driver import Sampling, in_memory, record_of
 from pymc_sgcv.sampling.identity import Identity, differences, model_identity
@@ -27,27 +31,29 @@ from pymc_sgcv.sampling.stored import StoredRecord, attributes_of
 from pymc_sgcv.steps import methods
 from pymc_sgcv.steps.base import StochasticGradientStep
 
+_log = logging.getLogger("pymc.sgcv")
 _JOINED = "posterior", "sample_stats", "gradient", "unconstrained_posterior"
 
 
 def continued(asked: Asked, source: Container | str | os.PathLike) -> Sampling:
     """The run that goes on from a store or a result."""
     if isinstance(source, str | os.PathLike):
-        return _in_store(asked, Store(source))
-    if not is_container(source):
+        path: Any = source
+    elif is_container(source):
+        path = get_group(source, "posterior").attrs.get("store")
+    else:
         raise TypeError(
             "continue_from must be what sg.sample returned or the path of a store, not "
             f"{type(source).__name__}."
         )
-    path = get_group(source, "posterior").attrs.get("store")
-    return _in_store(asked, Store(path)) if path else _from_result(asked, source)
+    if not path:
+        return _from_result(asked, source)
+    attributes_of(Path(path))  # where there is nothing, nothing is made
+    return _in_store(asked, Store(path))
 
 
 def _in_store(asked: Asked, store: Store) -> Sampling:
     try:
-        if not store.begun:
-            raise ValueError(f"{store.path} holds no run to go on with.")
-        attributes_of(store.path)
         plan = dict(store.read_plan())
         now = model_identity(read_model(asked.model, None, plan["batch_size"]))
         if _other_rows(now, plan):
@@ -90,11 +96,9 @@ def step_of(asked: Asked, plan: Mapping) -> StochasticGradientStep:
     step = getattr(methods, plan["method"])(
         model=asked.model,
         progressbar=asked.progressbar,
-        batch_size=settings.batch_size,
-        reparametrize=settings.reparametrize,
         _plan=plan["plan"],
+        _settings=settings,
     )
-    step.settings, step.estimator = settings, settings.estimator
     return step
 
 
@@ -119,7 +123,16 @@ def _on_other_rows(asked: Asked, plan: Mapping) -> Sampling:
     refuse_given_weights(asked, plan["settings"])
     if asked.step is not None:
         raise ValueError("On other rows the step method is that of the earlier run: give no step.")
-    target = read_model(asked.model, None, plan["batch_size"])
+    target, settings = read_model(asked.model, None, plan["batch_size"]), plan["settings"]
+    wanted = settings.wanted_population
+    if MODEL != choose_population(target, wanted, settings.subsampling):
+        _log.info("The rows that stand for all are chosen anew, by passes over the new ones.")
+        return in_memory(replace(asked, step=step_of(asked, {**plan, "plan": None})))
+    if plan["plan"].layout.population != MODEL:
+        raise ValueError(
+            "The earlier run had data beyond memory, and these fit in: sample them without "
+            "continue_from."
+        )
     n_rows = [plate.n_rows for plate in target.plates]
     layout = layout_of(plan["plan"].layout, n_rows)
     step = step_of(asked, {**plan, "plan": replace(plan["plan"], layout=layout)})

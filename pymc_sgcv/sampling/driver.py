@@ -35,7 +35,7 @@ class Sampling:
     def __init__(self, asked: Asked, step: StochasticGradientStep, record: Record, runs: list[Run]):
         self.asked, self.step, self.record, self.runs = asked, step, record, runs
         self.stop = threading.Event()
-        self.seconds, self.ended = 0.0, ""
+        self.seconds, self.ended, self.interrupted = 0.0, "", False
 
     def run_and_close(self) -> Container:
         """All of it."""
@@ -57,10 +57,12 @@ class Sampling:
         until, total = self.asked.until, self.record.total
         asked = self.runs, self.asked.threads, self.asked.progressbar, self.stop
         if until is None:
-            return run_all(*asked)
-        done, missing = min(run.done for run in self.runs), [""]
+            self.interrupted = run_all(*asked)
+            return
+        done, missing = min(run.done for run in self.runs), ["a draw of every chain"]
         for goal in until.goals(self.record.tune, total, done):
-            run_all(*asked, goal, max(0.0, until.seconds - (time.perf_counter() - began)))
+            left = max(0.0, until.seconds - (time.perf_counter() - began))
+            self.interrupted = run_all(*asked, goal, left)
             if min(run.done for run in self.runs) > self.record.tune:
                 missing = until.missing(self.present())
             if self.stop.is_set() or not missing:
@@ -89,7 +91,7 @@ class Sampling:
 
     def result(self) -> Container:
         """The draws, after a warning of what is wrong with them."""
-        runs = with_draws(self.runs, self.record.tune)
+        runs = with_draws(self.runs, self.record.tune, self.interrupted)
         warn_if_shortened(runs, self.step.plan.step_size)
         idata = self.package(runs)
         if all(run.done == self.record.total for run in self.runs):  # an interruption wants an end

@@ -21,9 +21,14 @@ from pymc_sgcv.steps.base import StochasticGradientStep
 _log = logging.getLogger("pymc.sgcv")
 
 
-def with_draws(runs: list[Run], tune: int) -> list[Run]:
-    """The chains that an interruption has left with draws."""
+def with_draws(runs: list[Run], tune: int, interrupted: bool = True) -> list[Run]:
+    """The chains that an interruption, or an end that was asked for, has left with draws."""
     found = [run for run in runs if run.done > tune]
+    if not found and not interrupted:
+        raise ValueError(
+            "The run was stopped, or its time was up, before the first draw after tuning: there is "
+            "nothing to return. A run in a store goes on with the same call."
+        )
     if not found:
         raise KeyboardInterrupt("Sampling was interrupted before the first draw after tuning.")
     if len(found) < len(runs):

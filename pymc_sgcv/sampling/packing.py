@@ -22,10 +22,15 @@ import numpy as np
 from pymc_sgcv.kernel.preconditioners import Preconditioner
 
 _TREE = "tree"
+_NOT_WHOLE = zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError
 
 
 class Damaged(ValueError):
     """A file that is not what was once written."""
+
+
+class OtherVersion(ValueError):
+    """A record that this version of the package does not have in this form."""
 
 
 def pack(value: Any, file: IO[bytes]) -> None:
@@ -41,11 +46,10 @@ def unpack(file: IO[bytes] | Path) -> Any:
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        return _decode(json.loads(arrays.pop(_TREE).tobytes()), arrays)
-    except (
-        zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, AttributeError, ImportError
-    ) as error:  # fmt: skip
+        tree = json.loads(arrays.pop(_TREE).tobytes())
+    except _NOT_WHOLE as error:
         raise Damaged(str(error)) from error
+    return _decode(tree, arrays)
 
 
 def peek(file: Path, name: str) -> Any:
@@ -53,7 +57,7 @@ def peek(file: Path, name: str) -> Any:
     try:
         with np.load(file, allow_pickle=False) as stored:
             return json.loads(stored[_TREE].tobytes())["dict"][name]
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
+    except _NOT_WHOLE as error:
         raise Damaged(str(error)) from error
 
 
@@ -96,8 +100,11 @@ def _name_of(kind: type) -> str:
 def _class_of(name: str) -> type:
     module, _, kind = name.partition(":")
     if not module.startswith("pymc_sgcv."):
-        raise ValueError(f"{name} is none of this package's records.")
-    return getattr(import_module(module), kind)
+        raise OtherVersion(f"{name} is none of this package's records")
+    try:
+        return getattr(import_module(module), kind)
+    except (AttributeError, ImportError):
+        raise OtherVersion(f"there is no {name} here") from None
 
 
 def _decode(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
@@ -117,6 +124,23 @@ def _decode(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if "value" in tree:
         return kind(tree["value"])
     made: Any = object.__new__(kind)
-    for name, value in _decode(tree["has"], arrays).items():
+    has = _decode(tree["has"], arrays)
+    if dataclasses.is_dataclass(kind):
+        has = _defaults(kind, has) | has
+    for name, value in has.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def _defaults(kind: type, has: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record has that did not have it when it was stored."""
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    if unknown := sorted(set(has) - set(known)):
+        raise OtherVersion(f"a {kind.__name__} here has no {unknown[0]}")
+    found = {}
+    for name in set(known) - set(has):
+        default, factory = known[name].default, known[name].default_factory
+        if default is dataclasses.MISSING and factory is dataclasses.MISSING:
+            raise OtherVersion(f"a {kind.__name__} here has a {name}")
+        found[name] = default if factory is dataclasses.MISSING else factory()
+    return found

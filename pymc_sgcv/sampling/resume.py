@@ -206,10 +206,19 @@ def _important(found: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 def _packed(start: Start) -> dict[str, Any]:
     rng, point = start
-    return {"rng": rng.bit_generator.state, "point": {k: np.asarray(v) for k, v in point.items()}}
+    bits: Any = rng.bit_generator
+    seeds = getattr(bits.seed_seq, "state", None)  # of what `rng.spawn` makes
+    return {
+        "rng": bits.state,
+        "seeds": seeds,
+        "point": {k: np.asarray(v) for k, v in point.items()},
+    }
 
 
 def _unpacked(start: Mapping) -> Start:
-    bits = getattr(np.random, start["rng"]["bit_generator"])()
+    seeds = start.get("seeds")
+    bits = getattr(np.random, start["rng"]["bit_generator"])(
+        None if seeds is None else np.random.SeedSequence(**seeds)
+    )
     bits.state = start["rng"]
     return np.random.Generator(bits), start["point"]

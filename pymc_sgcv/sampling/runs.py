@@ -173,11 +173,13 @@ def run_all(
     stop: threading.Event,
     goal: int | None = None,
     seconds: float = math.inf,
-) -> None:
+) -> bool:
     """Run all chains in threads; an error in one stops the others and is raised.
 
-    They run to their end, to a goal, until someone says stop, or for so many seconds.
+    They run to their end, to a goal, until someone says stop, or for so many seconds. Whether they
+    were interrupted by Ctrl-C is what is returned.
     """
+    interrupted = False
     with one_blas_thread(), ThreadPoolExecutor(cores) as pool, make_bars(progressbar) as bars:
         tasks = [bars.add_task("", total=run.total, chain=run.number, speed=0) for run in runs]
         futures = [pool.submit(run.work, stop, goal) for run in runs]
@@ -192,6 +194,7 @@ def run_all(
                     stop.set()
         except KeyboardInterrupt:
             _log.warning("Sampling was interrupted: returning the draws made so far.")
+            interrupted = True
             stop.set()
         except BaseException:
             stop.set()
@@ -199,3 +202,4 @@ def run_all(
     for future in futures:
         if (error := future.exception()) is not None:
             raise error
+    return interrupted

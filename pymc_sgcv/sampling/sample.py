@@ -12,7 +12,7 @@ import pymc as pm
 from pymc_sgcv.arguments import Seed, given_model, names_in
 from pymc_sgcv.results.containers import Container
 from pymc_sgcv.results.posterior import check_names
-from pymc_sgcv.sampling.arguments import Asked, Step
+from pymc_sgcv.sampling.arguments import Asked, Step, check_store
 from pymc_sgcv.sampling.background import BackgroundRun
 from pymc_sgcv.sampling.continued import continued
 from pymc_sgcv.sampling.driver import Sampling, in_memory
@@ -153,6 +153,9 @@ def sample(
     asked.until = None if until is None else Until(until, asked.names)
     if keep not in ("draws", "moments"):
         raise ValueError(f'keep must be "draws" or "moments", not {keep!r}.')
+    if quantiles is not None and keep == "draws":
+        raise ValueError('quantiles are for keep="moments": of draws that are kept, take them.')
+    check_store(store)
     if keep == "moments":
         if store is not None or continue_from is not None:
             raise ValueError('keep="moments" has no draws to store or to continue.')

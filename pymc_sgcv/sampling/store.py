@@ -9,6 +9,8 @@ of its arrays, where Zarr does not look:
 ``<chain>.npz``
     The chain's state after so many draws, replaced by renaming. Whatever the arrays hold beyond
     these draws counts for nothing, so a block is complete or absent.
+``files.npz``
+    The sizes of all files that are written once: metadata, coordinates, the model's own data.
 ``lock``
     Held by the process that writes; the system lets go of it when that process dies.
 
@@ -18,10 +20,11 @@ Every chunk and every file carries a checksum.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +33,7 @@ import numpy as np
 import xarray as xr
 from filelock import FileLock, Timeout
 
-from pymc_sgcv.sampling.packing import Damaged, pack, unpack
+from pymc_sgcv.sampling.packing import Damaged, OtherVersion, pack, unpack
 
 if TYPE_CHECKING:
     import zarr
@@ -38,8 +41,10 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Of plans and states: another one cannot be continued."""
 GROUP, ARRAY = "sampler", "chain"
-PLAN, LOCK = "plan.npz", "lock"
+PLAN, FILES, LOCK = "plan.npz", "files.npz", "lock"
 ATTRS = "pymc_sgcv"
+_METADATA = "zarr.json"
+_REPLACED = ".npz", ".new", ".partial", LOCK
 _CONFIG: Any = {
     "write_empty_chunks": True
 }  # a missing chunk is a fault, not a chunk of fill values
@@ -62,6 +67,7 @@ class Store:
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
         self.place = self.path / GROUP / ARRAY
+        self._identity: tuple[int, int] | None = None
         zarr_package()
         with self.told():
             if self.path.exists() and not self.place.exists() and any(_entries(self.path)):
@@ -69,7 +75,8 @@ class Store:
                     f"{self.path} exists and holds no run of this package. Give another store."
                 )
             self.place.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self.place / LOCK, timeout=0)
+            # a run in the background lets go of it in a thread of its own
+            self._lock = FileLock(self.place / LOCK, timeout=0, thread_local=False)
             try:
                 self._lock.acquire()
             except Timeout:
@@ -95,6 +102,8 @@ class Store:
         except OSError as error:
             if isinstance(error, _Told):
                 raise
+            if self._identity is not None:
+                self.check()  # what was deleted is not safe
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise _Told(
                 error.errno,
@@ -132,8 +141,9 @@ class Store:
         zarr = zarr_package()
         with self.told():
             for entry in _entries(self.path):  # what a run that did not get so far has left
-                if entry.name != GROUP:
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+                if entry.name != GROUP and (entry / _METADATA).exists():
+                    shutil.rmtree(entry)
+            (self.path / _METADATA).unlink(missing_ok=True)
             root = zarr.open_group(self.path, mode="a", zarr_format=3)
             chains = next(iter(groups.values())).sizes["chain"]
             _write(xr.Dataset(coords={ARRAY: np.arange(chains)}), self.path, GROUP)
@@ -152,7 +162,13 @@ class Store:
                 "shares": all(linked),
             }
             root.attrs.update(attrs)
+            self._write_sizes()
             self.write_plan(plan)
+
+    def _write_sizes(self) -> None:
+        """Store the sizes of the files that are not written again."""
+        names = zarr_package().open_group(self.path, mode="r").attrs[ATTRS]["groups"]
+        self._replace(FILES, {"sizes": dict(_sizes(self.path, [*names, GROUP]))})
 
     def write_plan(self, plan: Mapping) -> None:
         """Store the plan, in place of an earlier one."""
@@ -166,6 +182,7 @@ class Store:
     def grow(self, groups: Mapping[str, xr.Dataset]) -> None:
         """Make room for as many draws as `groups` have."""
         with self.told():
+            (self.place / FILES).unlink(missing_ok=True)  # until it is true again
             for name, dataset in groups.items():
                 n = dataset.sizes["draw"]
                 for variable in dataset.data_vars:
@@ -174,6 +191,7 @@ class Store:
                 draw = self.array(name, "draw")
                 draw.resize((n,))
                 draw[:] = np.arange(n)
+            self._write_sizes()
 
     def array(self, group: str, name: str) -> zarr.Array:
         """An array to write to."""
@@ -199,6 +217,7 @@ class Store:
 
     def set_attrs(self, attrs: Mapping) -> None:
         """Add to the attributes of the whole."""
+        self.check()
         with self.told():
             zarr_package().open_group(self.path, mode="r+").attrs.update(attrs)
 
@@ -231,11 +250,50 @@ def read_file(path: Path, name: str) -> Any:
     file = path / GROUP / ARRAY / name
     try:
         return unpack(file)
+    except OtherVersion as error:
+        raise ValueError(
+            f"{path} was written by another version of pymc_sgcv, in a form that this one cannot "
+            f"read ({error}). Use that version, or another store."
+        ) from error
     except Damaged as error:
         raise ValueError(
             f"{file} is damaged ({error}): the run cannot go on. Delete {path}, or give another "
             "store, to begin anew."
         ) from error
+
+
+def check_size(file: Path, size: int) -> None:
+    """An error unless the file is there and has so many bytes."""
+    found = file.stat().st_size if file.exists() else 0
+    if found != size:
+        raise ValueError(
+            f"{file} has {found} bytes, not {size}: it was cut off or deleted after it was "
+            "written. Restore it, or delete the store and sample again."
+        )
+
+
+def check_files(path: Path) -> None:
+    """See that all files that are written once are there in full."""
+    if (path / GROUP / ARRAY / FILES).exists():
+        for file, size in read_file(path, FILES)["sizes"].items():
+            check_size(path / file, size)
+
+
+def _sizes(path: Path, groups: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Files and their sizes, but for blocks of draws."""
+    for name in groups:
+        for place, folders, files in os.walk(path / name):
+            here = Path(place)
+            if (here / _METADATA).exists() and _dims(here)[1:2] == ["draw"]:
+                folders[:] = []
+            for file in files:
+                if not file.endswith(_REPLACED):
+                    found = here / file
+                    yield found.relative_to(path).as_posix(), found.stat().st_size
+
+
+def _dims(place: Path) -> list[str]:
+    return json.loads((place / _METADATA).read_text()).get("dimension_names") or []
 
 
 def _link(path: Path, one: str, other: str) -> bool:
@@ -254,6 +312,9 @@ def _entries(path: Path) -> Iterator[Path]:
 
 
 def _write(dataset: xr.Dataset, path: Path, group: str) -> None:
+    odd = [dim for dim, labels in dataset.coords.items() if labels.dtype == object]
+    texts = {dim: (dim, list(map(str, dataset[dim].values))) for dim in odd}  # intervals, tuples
+    dataset = dataset.assign_coords(texts)
     with warnings.catch_warnings():  # of how strings are stored
         warnings.simplefilter("ignore")
         dataset.to_zarr(path, group=group, mode="a", zarr_format=3, consolidated=False)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,17 @@ from pymc_sgcv.results.groups import UNCONSTRAINED
 from pymc_sgcv.sampling.packing import Damaged, peek
 from pymc_sgcv.sampling.record import Part, Record
 from pymc_sgcv.sampling.runs import Run
-from pymc_sgcv.sampling.store import ARRAY, ATTRS, FORMAT, GROUP, PLAN, Store, zarr_package
+from pymc_sgcv.sampling.store import (
+    ARRAY,
+    ATTRS,
+    FORMAT,
+    GROUP,
+    PLAN,
+    Store,
+    check_files,
+    check_size,
+    zarr_package,
+)
 
 _BLOCK_NUMBERS = 1 << 19
 """Numbers in a block of draws and what is computed from it: files of some MB."""
@@ -175,9 +185,7 @@ def open_run(path: str | os.PathLike) -> Container:
         raise ValueError(f"{path} holds no draws yet.")
     groups = {}
     for name, variables in own["groups"].items():
-        dataset = xr.open_dataset(
-            path, engine="zarr", group=name, consolidated=False, chunks=None, cache=False
-        )[variables]
+        dataset = _opened(path, name, variables)
         if "draw" in dataset.dims:
             length = min(done[i] for i in chains)
             length = min(length, own["tune"]) if name.startswith("warmup_") else length
@@ -190,16 +198,44 @@ def open_run(path: str | os.PathLike) -> Container:
     return containers.new_container(groups)
 
 
+def _opened(path: Path, group: str, variables: Sequence[str]) -> xr.Dataset:
+    """One group, as lazy arrays."""
+
+    def opened(**how: Any) -> xr.Dataset:
+        return xr.open_dataset(
+            path, engine="zarr", group=group, consolidated=False, chunks=None, cache=False, **how
+        )
+
+    try:
+        return opened()[list(variables)]
+    except ValueError as error:
+        if "conflicting sizes" not in str(error):
+            raise
+    # A process died while it made room for more draws: some arrays are longer than others.
+    apart = [opened(drop_variables=["draw", *(set(variables) - {v})])[[v]] for v in variables]
+    draws = min(one.sizes["draw"] for one in apart)
+    whole = xr.merge([one.isel(draw=slice(draws)) for one in apart])
+    return whole.assign_coords(draw=np.arange(draws))
+
+
 def attributes_of(path: Path) -> dict[str, Any]:
     """The attributes of a store; an error if there is none, or one of another version."""
     if not (path / GROUP / ARRAY / PLAN).exists():
         raise FileNotFoundError(f"{path} holds no run of this package.")
-    attrs = dict(zarr_package().open_group(path, mode="r").attrs)
+    try:
+        attrs = dict(zarr_package().open_group(path, mode="r").attrs)
+        attrs[ATTRS]["format"]
+    except (ValueError, KeyError, FileNotFoundError) as error:
+        raise ValueError(
+            f"{path / 'zarr.json'} is damaged ({error}). Restore it, or delete the store and "
+            "sample again."
+        ) from error
     if attrs[ATTRS]["format"] != FORMAT:
         raise ValueError(
             f"{path} was written by pymc_sgcv {attrs.get('inference_library_version')}, in a "
             "form that this version cannot read. Use that one."
         )
+    check_files(path)
     return attrs
 
 
@@ -225,10 +261,4 @@ def _check_files(
         for chain in chains:
             for k in range(-(-length // block)):
                 file = place.joinpath(str(name), "c", str(chain), str(k), *tail)
-                size = file.stat().st_size if file.exists() else 0
-                if size != block * rest + _CHECKSUM_BYTES:
-                    raise ValueError(
-                        f"{file} has {size} bytes, not {block * rest + _CHECKSUM_BYTES}: it was "
-                        "cut off or deleted after it was written. Restore it, or delete the store "
-                        "and sample again."
-                    )
+                check_size(file, block * rest + _CHECKSUM_BYTES)

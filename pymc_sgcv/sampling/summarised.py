@@ -43,11 +43,11 @@ class SummaryRecord(Record):
         few = sum(sizes.values()) <= 100
         named = (list(sizes) if few else []) if quantiles is None else list(quantiles)
         p, q = sum(sizes.values()), sum(v.stop - v.start for v in self.values)
-        own = None if p + q <= moments.DENSE_COLUMNS else self._own(p)
+        dense = p + q <= moments.DENSE_COLUMNS
         self.columns = np.concatenate(
             [np.arange(v.start, v.stop) for v in self.values] or [np.empty(0, dtype=int)]
         )
-        self.running = [Running(p, q, own) for _ in range(self.chains)]
+        self.running = [Running(p, q, self._own(p), dense) for _ in range(self.chains)]
         self.sketches = [{name: Sketch(sizes[name]) for name in named} for _ in self.running]
         self.under_way: list[tuple | None] = [None] * self.chains
 
@@ -101,7 +101,7 @@ class SummaryRecord(Record):
         """Let a chain begin anew."""
         super().forget(run)
         old, i = self.running[run.number], run.number
-        self.running[i] = Running(old.size, old.gradients, old.own)
+        self.running[i] = Running(old.size, old.gradients, old.own, old.dense)
         self.sketches[i] = {name: Sketch(one.size) for name, one in self.sketches[i].items()}
         self.under_way[i] = None
 

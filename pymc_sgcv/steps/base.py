@@ -105,6 +105,7 @@ class StochasticGradientStep(BlockedStep):
         _center: Center | Mapping[str, ArrayLike] | None = None,
         _motion: Mapping | None = None,
         _plan: Plan | None = None,
+        _settings: Settings | None = None,
         **further: Any,
     ):
         self._refuse_unknown(further)
@@ -128,6 +129,8 @@ class StochasticGradientStep(BlockedStep):
             directory=None if directory is None else str(directory),
             **{"weights": None, **further},
         )
+        if _settings is not None:  # of an earlier run
+            self.settings, self.estimator = _settings, _settings.estimator
         check_mapping("compile_kwargs", compile_kwargs, "arguments of pytensor.function")
         self.model = given_model(model)
         self.vars = value_variables(self.model, vars)

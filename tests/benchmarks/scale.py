@@ -187,15 +187,15 @@ def rare(share: float, _: Path) -> dict:
     n_rows = max(BLOCK, int(1e8 * share))
     every = n_rows // 200
 
-    def rows(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def rows(number: int) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng([2, number])
         index = np.arange(number * BLOCK, (number + 1) * BLOCK)
         group = (index % every == 17).astype(np.int8)
         chance = np.where(group == 1, 0.02, 0.2).astype(np.float32)
-        return group, (rng.random(BLOCK, dtype=np.float32) < chance).astype(np.int8), index
+        return group, (rng.random(BLOCK, dtype=np.float32) < chance).astype(np.int8)
 
-    group, y, _ = sg.generated(rows, n_rows, BLOCK)
-    with pm.Model() as model:
+    group, y = sg.generated(rows, n_rows, BLOCK)
+    with pm.Model():
         gb, yb = sg.Minibatch(group, y)
         a, b = pm.Normal("a", 0, 2), pm.Normal("b", 0, 5)
         pm.Bernoulli("y", logit_p=a + b * gb, observed=yb, total_size=n_rows)

@@ -2,6 +2,7 @@
 """More draws of chains that are there, runs that end when it is enough, runs in the background."""
 
 import os
+import threading
 import time
 from contextlib import suppress
 
@@ -11,7 +12,7 @@ import pytest
 import pymc_sgcv as sg
 from pymc_sgcv.kernel.chain import Chain, Divergence
 from pymc_sgcv.results import containers
-from pymc_sgcv.sampling import record, stored
+from pymc_sgcv.sampling import background, record, stored
 from pymc_sgcv.sampling.store import Store
 from pymc_sgcv.sampling.stored import draws_done
 from pymc_sgcv.sampling.until import Until
@@ -19,7 +20,7 @@ from tests import killing
 from tests.killing import DRAWS, GROUPS, HOW, METHODS, TUNE, assert_same
 from tests.shared import QUIET, netcdf, no_warning
 
-pytest.importorskip("zarr")
+zarr = pytest.importorskip("zarr")
 FIRST = 90
 
 
@@ -103,6 +104,30 @@ def test_a_result_from_a_store_grows_its_store(model, step, tmp_path):
     whole = sample(step)
     assert_same(whole, sg.open_run(tmp_path / "run"))
     assert_same(whole, sample(step, store=tmp_path / "run"))  # and is that of the longer call
+
+
+def test_a_run_that_died_while_room_was_made_can_be_read_and_continued(
+    model, step, tmp_path, monkeypatch
+):
+    whole = sample(step, FIRST, store=tmp_path / "run")
+    resize, count = zarr.Array.resize, iter(range(3))
+
+    def some(array, shape):
+        if next(count, None) is None:
+            raise InterruptedError
+        resize(array, shape)
+
+    with monkeypatch.context() as patched, pytest.raises(OSError):
+        patched.setattr(zarr.Array, "resize", some)
+        more(model, DRAWS - FIRST, tmp_path / "run")
+    assert_same(whole, sg.open_run(tmp_path / "run"))
+    assert_same(sample(step), more(model, DRAWS - FIRST, tmp_path / "run"))
+
+
+def test_where_there_is_no_run_none_is_made(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        more(model, 10, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_continuation_that_was_interrupted_is_ended_by_the_same_call(
@@ -268,3 +293,26 @@ def test_looking_too_early_is_an_error(step, monkeypatch):
 def test_nothing_is_said_about_a_quiet_run(step):
     with no_warning():
         sample(step, 20, blocking=False).wait()
+
+
+def test_a_run_that_is_stopped_before_its_first_draw_says_so(step, tmp_path):
+    """And lets go of its store, which another thread has locked."""
+    how = {"draws": 50_000, "tune": 10**6, "store": tmp_path / "run"}
+    for _ in range(2):
+        run = sample(step, **how, blocking=False)
+        with pytest.raises(ValueError, match="before the first draw"):
+            run.stop()
+    with pytest.raises(ValueError, match="before the first draw"):
+        sample(step, **how | {"store": None}, until={"seconds": 0.0})
+
+
+def test_a_script_that_ends_waits_for_its_chains(step, tmp_path):
+    """What is registered with `threading` is run before threads and Zarr are shut down."""
+    run = sample(step, store=tmp_path / "run", blocking=False)
+    background._wait_for_all()
+    assert not run.progress.running
+    assert draws_done(tmp_path / "run") == [DRAWS + TUNE] * 2
+    assert background._wait_for_all in getattr(threading, "_threading_atexits", []) or any(
+        getattr(one, "func", None) is background._wait_for_all
+        for one in threading._threading_atexits
+    )

@@ -9,10 +9,14 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 import zarr
 from distributed import Client, LocalCluster
 
+import pymc_sgcv as sg
+from pymc_sgcv.rows.population import Population
+from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.sources.base import as_source
 from pymc_sgcv.sources.passes import over_rows
 from pymc_sgcv.sources.spill import shuffled_copy
@@ -115,3 +119,28 @@ def test_a_shuffled_copy_is_that_of_rows_in_memory(client, collections, tmp_path
     expected = shuffled_copy([as_source(X), as_source(Y)], ["f8", "?"], tmp_path)
     for copy, like in zip(copies, expected):
         np.testing.assert_array_equal(copy, like)
+
+
+THETA = np.array([0.2, -0.1, 0.3])
+
+
+@pytest.mark.parametrize("kind", ["zarr", "parquet"])
+def test_the_gradient_of_a_model_survives_the_death_of_a_worker(client, collections, kind):
+    """A worker compiles the gradient, or loads it; another takes over where one dies."""
+    with pm.Model() as model:
+        xb, yb = sg.Minibatch(*collections[kind])
+        beta = pm.Normal("beta", 0, 2, shape=3)
+        pm.Bernoulli("y", logit_p=xb @ beta, observed=yb, total_size=N)
+    problem = Problem(model, population=Population("sample"))
+    exact = X.T @ (Y - 1 / (1 + np.exp(-X @ THETA)))
+    gradient, _ = problem.pass_over_all(THETA)
+    assert gradient == pytest.approx(exact, rel=1e-10)
+    killed = []
+
+    def kill(share: float) -> None:
+        if share > 0.3 and not killed:
+            killed.append(next(iter(client.run(os.getpid).values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    again, _ = problem.pass_over_all(THETA, report=kill)
+    assert killed and again == pytest.approx(gradient, rel=1e-12)

@@ -121,7 +121,7 @@ def test_a_stored_run_goes_on_to_the_last_bit(model, step, tmp_path):
     assert np.array_equal(more.posterior["beta"].values, whole.posterior["beta"].values)
 
 
-@pytest.mark.parametrize("kind", ["memory map", "zarr", "generated", "parquet"])
+@pytest.mark.parametrize("kind", ["memory map", "zarr", "generated", "parquet", "dask"])
 def test_the_same_rows_from_elsewhere_give_the_same_posterior(kind, rows, step, tmp_path):
     X, y = rows
     if kind == "memory map":
@@ -133,6 +133,9 @@ def test_the_same_rows_from_elsewhere_give_the_same_posterior(kind, rows, step, 
         group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
         X = group.create_array("X", data=X, chunks=(7000, 4))
         y = group.create_array("y", data=y, chunks=(11_000,))
+    elif kind == "dask":
+        da = pytest.importorskip("dask.array")
+        X, y = da.from_array(X, chunks=(9000, 2)), da.from_array(y, chunks=14_000)
     elif kind == "generated":
         X, y = sg.generated(
             lambda block: (rows[0][block * 8000 :][:8000], rows[1][block * 8000 :][:8000]), N, 8000
@@ -201,9 +204,13 @@ def test_a_center_of_the_users_stays_where_it_is(model, exact):
 
 
 def test_other_rows_of_the_same_model_are_sampled_anew(idata, rows):
-    X, y = rows
+    X, y = (a[: N // 2] for a in rows)
     more = sg.sample(
-        200, continue_from=idata, model=model_of(X[: N // 2], y[: N // 2]), chains=2, check=False,
-        random_seed=1, **QUIET,
+        500, continue_from=idata, model=model_of(X, y), chains=4, check=False, random_seed=1,
+        **QUIET,
     )  # fmt: skip
+    assert more.posterior.attrs["rows_from"] == "sample"
     assert more.posterior.attrs["data_passes"] <= 3
+    precision = X.T.astype(float) @ X + np.eye(4) / 4
+    exact = np.linalg.solve(precision, X.T.astype(float) @ y)
+    assert_agrees(more, (exact, np.sqrt(np.diag(np.linalg.inv(precision)))))

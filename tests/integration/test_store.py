@@ -5,11 +5,13 @@ import os
 import resource
 import shutil
 import subprocess
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -239,7 +241,7 @@ def test_an_interruption_keeps_what_there_is(step, whole, tmp_path, monkeypatch)
         patched.setattr(Store, "save", interrupted)
         patched.setattr("pymc_sgcv.sampling.runs.wait", lambda *_, **__: interrupt())
         patched.setattr("pymc_sgcv.sampling.runs._PIECE_SECONDS", 1e-9)
-        with pytest.raises(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt):  # unless both chains have draws already
             sample(step, tmp_path / "run")
     assert_same(whole, sample(step, tmp_path / "run"))
 
@@ -316,6 +318,30 @@ def test_a_damaged_block_is_detected(how, step, small, tmp_path):
         return
     for function in (sg.open_run, lambda path: sample(step, path, draws=60)):
         with pytest.raises(ValueError, match="cut off or deleted"):
+            function(path)
+
+
+@pytest.mark.parametrize("how", ["cut off", "deleted"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "zarr.json",
+        "posterior/zarr.json",
+        "gradient/beta/zarr.json",
+        "posterior/draw/c/0",
+        "unconstrained_posterior/beta_dim_0/c/0",
+        "observed_data/y/c/0",
+        "sampler/chain/zarr.json",
+    ],
+)
+def test_a_damaged_file_of_any_kind_is_detected(name, how, step, small, tmp_path):
+    path = shutil.copytree(small, tmp_path / "run", symlinks=True)
+    data = (path / name).read_bytes()
+    (path / name).unlink()
+    if how == "cut off":
+        (path / name).write_bytes(data[:-1])
+    for function in (sg.open_run, lambda path: sample(step, path, draws=60)):
+        with pytest.raises(ValueError, match=r"cut off or deleted|zarr\.json is damaged"):
             function(path)
 
 
@@ -420,6 +446,33 @@ def test_two_processes_do_not_write_one_store(step, small, tmp_path):
         sample(step, path, draws=60)
     holder.close()
     assert sample(step, path, draws=60)["posterior"].sizes["draw"] == 60
+
+
+def test_files_of_others_beside_a_run_that_did_not_begin_are_left_alone(step, tmp_path):
+    (tmp_path / GROUP / ARRAY).mkdir(parents=True)
+    (tmp_path / "letter.txt").write_text("Dear ...")
+    sample(step, tmp_path, draws=10)
+    assert (tmp_path / "letter.txt").exists()
+
+
+def test_labels_that_are_no_texts_are_stored_as_texts(tmp_path):
+    labels = pd.interval_range(0, 2)
+    with pm.Model(coords={"age": labels, "pair": [("a", 1), ("b", 2)]}):
+        a, b = pm.Normal("a", dims="age"), pm.Normal("b", dims="pair")
+        pm.Normal("y", a.sum() + b.sum(), 1, observed=killing.Y)
+        how = {"step_size": 1e-3, "preconditioner": None, "batch_size": 20}
+        step = sg.SGLD(**how)
+    for _ in range(2):
+        result = sample(step, tmp_path / "run", draws=10)
+        assert list(result["posterior"]["age"].values) == [str(one) for one in labels]
+        assert result["posterior"].sizes["pair"] == 2
+    assert sample(step, draws=10)["posterior"].sizes["pair"] == 2
+
+
+def test_the_half_step_check_of_a_stored_run_is_that_of_one_in_memory(model, step, tmp_path):
+    how = {"draws": 60, "check": True}
+    one, two = sample(step, **how), sample(step, tmp_path / "run", **how)
+    np.testing.assert_array_equal(one["half_step"]["beta"].values, two["half_step"]["beta"].values)
 
 
 def test_a_run_whose_set_up_failed_leaves_no_lock(model, tmp_path):

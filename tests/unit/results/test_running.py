@@ -8,6 +8,7 @@ from pymc_sgcv.results.running import (
     BATCHES,
     Running,
     corrected,
+    enough_for_all,
     pooled,
     slopes,
     split_r_hat,
@@ -24,7 +25,7 @@ OWN = np.array([1, 0, -1])
 
 
 def run(own):
-    chains = [Running(P, Q, own) for _ in range(CHAINS)]
+    chains = [Running(P, Q, OWN, own is None) for _ in range(CHAINS)]
     for chain, rows in zip(chains, ROWS, strict=True):
         for part in np.split(rows, [1, 2, 70, 71, 900]):
             chain.add(part)
@@ -54,6 +55,8 @@ def test_a_corrected_mean_is_that_of_corrected_draws(own):
     np.testing.assert_allclose(found, hat.mean(0), rtol=1e-13)
     means = hat.reshape(CHAINS, -1, chains[0].length, P).mean(2)
     error = np.sqrt((means.var(1, ddof=1) / means.shape[1]).mean(0) / CHAINS)
+    n, p = len(FLAT), 0 if own is not None else Q
+    error *= np.sqrt(n / (n - p - 1) * (n - 2) / (n - p - 2)) if p else 1.0  # as in zv_summary
     np.testing.assert_allclose(standard_error(chains, beta), error, rtol=1e-6)
 
 
@@ -70,3 +73,20 @@ def test_r_hat_is_that_of_half_chains():
     within = halves.var(1, ddof=1).mean(0)
     total = within * (1 - 2 / N) + halves.mean(1).var(0, ddof=1)
     np.testing.assert_allclose(split_r_hat(run(None)), np.sqrt(total / within), rtol=1e-10)
+
+
+def test_with_few_draws_for_each_slope_a_component_has_its_own_gradient_alone():
+    """Least squares with a slope for every other draw would make any error look small."""
+    rng, own = np.random.default_rng(1), np.arange(50)
+    chains = [Running(50, 50, own, dense=True) for _ in range(2)]
+    for chain in chains:
+        g = rng.normal(size=(100, 50))
+        chain.add(np.hstack([rng.normal(size=(100, 50)), g]))
+    assert not enough_for_all(chains)
+    assert slopes(chains).shape == (50,)
+    for chain in chains:
+        for _ in range(10):
+            g = rng.normal(size=(100, 50))
+            chain.add(np.hstack([rng.normal(size=(100, 50)), g]))
+    assert enough_for_all(chains)
+    assert slopes(chains).shape == (50, 50)

@@ -9,7 +9,7 @@ import pytest
 
 from pymc_sgcv.kernel.low_rank import LowRank
 from pymc_sgcv.kernel.preconditioners import Dense, Diagonal
-from pymc_sgcv.sampling.packing import Damaged, pack, peek, unpack
+from pymc_sgcv.sampling.packing import Damaged, OtherVersion, _decode, pack, peek, unpack
 from pymc_sgcv.setup.tuning import Motion
 
 _rng = np.random.default_rng(0)
@@ -104,3 +104,19 @@ def test_one_number_can_be_had_without_the_rest(tmp_path):
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(Damaged):
         peek(file, "done")
+
+
+def test_a_record_of_another_version_is_named():
+    """What it has more is refused; what it has less is what a new record begins with."""
+    tree = {"class": "pymc_sgcv.setup.tuning:Motion", "has": {"dict": {"kind": 1, "wings": 2}}}
+    with pytest.raises(OtherVersion, match="a Motion here has no wings"):
+        _decode(tree, {})
+    tree["has"] = {"dict": {}}
+    with pytest.raises(OtherVersion, match="a Motion here has a kind"):
+        _decode(tree, {})
+    tree["has"] = {"dict": {"kind": 1}}
+    assert _decode(tree, {}) == Motion(1)
+    with pytest.raises(OtherVersion, match="there is no"):
+        _decode(tree | {"class": "pymc_sgcv.setup.tuning:Emotion"}, {})
+    with pytest.raises(OtherVersion, match="none of this package"):
+        _decode(tree | {"class": "os:system"}, {})
