@@ -35,6 +35,12 @@ class Head(np.ndarray):
     def __array_finalize__(self, other: object) -> None:
         """Slices and copies are arrays like any other: they stand for no source."""
 
+    def __array_wrap__(
+        self, array: np.ndarray, context: object = None, return_scalar: bool = False
+    ) -> Any:
+        """What is computed from it is an array, or a number, like any other."""
+        return array[()] if return_scalar else np.asarray(array)
+
     def __deepcopy__(self, memo: dict[int, Any] | None) -> Head:
         return self
 
