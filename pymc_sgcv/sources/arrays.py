@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,8 @@ class ArraySource(Source):
     scattered = True
 
     def __init__(self, array: np.ndarray, name: str | None = None) -> None:
-        mapped, file = _memory_map(array)
+        mapped, whole = _memory_map(array)
+        file = Path(whole.filename) if whole is not None else None
         self.name = name or (file.name if file else f"the array of shape {array.shape}")
         if array.ndim == 0:
             raise ValueError(f"{self.name} is a single number: rows need an axis.")
@@ -64,6 +66,24 @@ class ArraySource(Source):
     def check(self) -> None:
         """Raise an error if the file of a memory map changed."""
         self._files.check()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a memory map its place in the file: pickled, its rows would be read, all of them."""
+        state = self.__dict__.copy()
+        _, whole = _memory_map(self._array)
+        if whole is not None and whole.mode != "c":
+            place = whole.offset - whole.offset % mmap.ALLOCATIONGRANULARITY
+            place += self._array.ctypes.data - np.frombuffer(whole._mmap, "u1").ctypes.data
+            layout = self._array.shape, self._array.dtype, place, self._array.strides
+            state["_array"] = os.path.abspath(whole.filename), layout
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state["_array"], tuple):
+            file, (shape, dtype, place, strides) = state["_array"]
+            whole = np.memmap(file, "u1", "r")
+            state["_array"] = np.ndarray(shape, dtype, whole, place, strides)
+        self.__dict__ = state
 
 
 class ColumnsSource(Source):
@@ -94,13 +114,12 @@ class ColumnsSource(Source):
         return out
 
 
-def _memory_map(array: np.ndarray) -> tuple[bool, Path | None]:
-    """Whether an array is a view of a memory map, and of which file."""
+def _memory_map(array: np.ndarray) -> tuple[bool, Any]:
+    """Whether an array is a view of a memory map, and the map of a file by numpy if it is one."""
     base: Any = array
     while isinstance(base, np.ndarray):
-        file = getattr(base, "filename", None)
-        if file is not None:
-            return True, Path(file)
+        if getattr(base, "filename", None) is not None:
+            return True, base
         base = base.base
     base = base.obj if isinstance(base, memoryview) else base
     return isinstance(base, mmap.mmap), None

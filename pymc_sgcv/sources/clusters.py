@@ -181,12 +181,18 @@ def check_cluster(client: Client) -> None:
             here = version(package)
         except PackageNotFoundError:
             continue  # it is not installed but found by its path: there is nothing to compare
-        found = client.run(version, package, on_error="return")
-        for worker, there in found.items():
+        workers = client.run(version, package, on_error="return")
+        found = {f"the worker {worker}": there for worker, there in workers.items()}
+        try:
+            found["the scheduler"] = client.run_on_scheduler(version, package)
+        except PackageNotFoundError as missing:
+            found["the scheduler"] = missing
+        for who, there in found.items():
+            if isinstance(there, OSError):
+                continue  # it has just died, and others do its work
             if there != here:
                 has = f"has {there}" if isinstance(there, str) else "does not have it"
                 raise RuntimeError(
                     f"Gradients are summed on the cluster, which needs {package} {here} as it is "
-                    f"here, but the worker {worker} {has}. Install it there: "
-                    f"pip install '{package}=={here}'."
+                    f"here, but {who} {has}. Install it there: pip install '{package}=={here}'."
                 )

@@ -35,8 +35,13 @@ class Kept(Generic[T]):
     """What a function makes of a number, the last few kept; threads that ask for one share it."""
 
     def __init__(self, make: Callable[[int], T], nbytes: float) -> None:
-        self._make = make
-        self._most = max(n_threads() + 1, int(_KEPT_BYTES / max(nbytes, 1)))
+        self.__setstate__((make, max(n_threads() + 1, int(_KEPT_BYTES / max(nbytes, 1)))))
+
+    def __getstate__(self) -> tuple[Callable[[int], T], int]:
+        return self._make, self._most
+
+    def __setstate__(self, state: tuple[Callable[[int], T], int]) -> None:
+        self._make, self._most = state
         self._lock = Lock()
         self._kept: OrderedDict[int, Future[T]] = OrderedDict()
 
@@ -73,7 +78,7 @@ class Partitioned(Source):
         self._bounds = np.unique(bounds)  # none is empty
         self.n_rows = int(self._bounds[-1])
         nbytes = self.nbytes / max(len(self._bounds) - 1, 1)
-        self._kept = Kept(lambda number: self.partitions(number, number + 1), nbytes)
+        self._kept = Kept(self._read_one, nbytes)
 
     @abstractmethod
     def partitions(self, first: int, stop: int) -> np.ndarray:
@@ -82,6 +87,9 @@ class Partitioned(Source):
     def bounds(self) -> np.ndarray:
         """Where partitions begin, and the number of rows."""
         return self._bounds
+
+    def _read_one(self, number: int) -> np.ndarray:
+        return self.partitions(number, number + 1)
 
     def _partition(self, number: int) -> np.ndarray:
         return self._kept(number)

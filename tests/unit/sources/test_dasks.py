@@ -169,8 +169,11 @@ def test_missing_values_are_refused():
 class Cluster:
     """As much of a client as the check needs."""
 
-    def __init__(self, **versions):
-        self.versions = versions
+    def __init__(self, versions, scheduler=clusters.version):
+        self.versions, self.scheduler = versions, scheduler
+
+    def run_on_scheduler(self, function, package):
+        return self.scheduler(package)
 
     def run(self, function, package, on_error):
         return {"tcp://a": clusters.version(package), "tcp://b": self.versions[package]}
@@ -178,9 +181,16 @@ class Cluster:
 
 def test_a_cluster_without_the_package_or_with_another_version_is_refused():
     here = {package: clusters.version(package) for package in clusters._PACKAGES}
-    clusters.check_cluster(Cluster(**here))
+    clusters.check_cluster(Cluster(here))
     missing = clusters.PackageNotFoundError("pymc-sgcv")
     with pytest.raises(RuntimeError, match=r"pymc-sgcv .* worker tcp://b does not have it.*pip"):
-        clusters.check_cluster(Cluster(**{**here, "pymc-sgcv": missing}))
+        clusters.check_cluster(Cluster({**here, "pymc-sgcv": missing}))
     with pytest.raises(RuntimeError, match=r"pytensor .* worker tcp://b has 1\.0"):
-        clusters.check_cluster(Cluster(**{**here, "pytensor": "1.0"}))
+        clusters.check_cluster(Cluster({**here, "pytensor": "1.0"}))
+    clusters.check_cluster(Cluster({**here, "pymc": OSError("gone")}))
+
+    def absent(package):
+        raise missing
+
+    with pytest.raises(RuntimeError, match=r"the scheduler does not have it"):
+        clusters.check_cluster(Cluster(here, absent))

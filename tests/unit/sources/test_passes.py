@@ -2,6 +2,7 @@
 """Passes over rows."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -125,6 +126,25 @@ def test_the_first_error_ends_the_pass_and_is_raised_as_it_is():
             done.append(first)
     assert done == [0, 10, 20]
     assert len(begun) < 3 + 2 * (passes.n_threads() + 1)
+
+
+def test_blocks_after_one_that_failed_are_not_begun(monkeypatch):
+    monkeypatch.setattr(passes, "n_threads", lambda: 2)
+    begun, failed = [], threading.Event()
+
+    def job(arrays, first):
+        begun.append(first)
+        if first == 0:  # keeps one of two threads, and the pass, until the other has gone on
+            failed.wait()
+            time.sleep(0.1)
+        if first == 10:
+            failed.set()
+            raise KeyError
+        return first
+
+    with pytest.raises(KeyError):
+        list(over_rows([Chunks(X, [0, N])], job, rows_at_once=10))
+    assert begun == [0, 10]
 
 
 def test_an_error_while_reading_is_raised_as_it_is():
