@@ -24,13 +24,13 @@ from pymc_sgcv.results.groups import (
     GRADIENT,
     MIN_DRAWS,
     UNCONSTRAINED,
-    column_parts,
     gradient_groups,
     require_group,
     rv_name,
 )
 from pymc_sgcv.results.halfstep import HALF_STEP
 from pymc_sgcv.results.identities import TARGET_BIAS, SteinErrors, stein_errors
+from pymc_sgcv.results.parts import column_parts
 from pymc_sgcv.setup.plan import SETUP_STATISTICS
 from pymc_sgcv.setup.search import near_enough
 

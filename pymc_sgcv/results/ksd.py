@@ -13,11 +13,11 @@ from pymc_sgcv.results.containers import Container, get_group, group_names, new_
 from pymc_sgcv.results.groups import (
     GRADIENT,
     UNCONSTRAINED,
-    column_parts,
     gradient_groups,
     read_scores,
     require_group,
 )
+from pymc_sgcv.results.parts import column_parts
 
 DENSE_LIMIT, DRAWS_PER_PARAMETER = 400, 10
 LARGE = 5e8  # bytes of gradients, above which only those of `max_draws` draws are read

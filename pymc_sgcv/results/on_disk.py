@@ -17,8 +17,9 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from pymc_sgcv.results.containers import Container, get_group
-from pymc_sgcv.results.groups import GRADIENT, PART
+from pymc_sgcv.results.groups import GRADIENT
 from pymc_sgcv.results.moments import run_through
+from pymc_sgcv.results.parts import PART
 from pymc_sgcv.results.running import enough_for_all, slopes
 
 LARGE = 5e8

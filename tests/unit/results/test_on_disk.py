@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import pymc_sgcv as sg
-from pymc_sgcv.results import containers, groups, ksd, moments, on_disk
+from pymc_sgcv.results import containers, ksd, moments, on_disk, parts
 
 zarr = pytest.importorskip("zarr")
 CHAINS, DRAWS, D = 2, 300, 7
@@ -36,9 +36,9 @@ def stored(whole, tmp_path, monkeypatch):
     """The same in files, of which a few numbers are read at a time."""
     for name, dataset in whole.items():
         dataset.to_zarr(tmp_path / "x", group=name, mode="a", consolidated=False)
-    for module in (groups, on_disk, moments):
+    for module in (parts, on_disk, moments):
         monkeypatch.setattr(module, "PART", 2 * CHAINS * DRAWS)
-    monkeypatch.setattr(groups, "SLAB", 3 * CHAINS * DRAWS)
+    monkeypatch.setattr(parts, "SLAB", 4 * CHAINS * DRAWS)
     for module in (on_disk, ksd):
         monkeypatch.setattr(module, "LARGE", 0)
     how = {"engine": "zarr", "consolidated": False, "chunks": None, "cache": False}

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws a part at a time, whether they are in memory or in files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import xarray as xr
+
+PART = 2**22  # numbers of an array that are looked at together
+SLAB = 2**25  # numbers that are read from a file at a time: each time all its blocks are opened
+
+
+def column_parts(array: xr.DataArray) -> Iterator[np.ndarray]:
+    """Draws as matrices (chain * draw, components) of some 30 MB, one after the other.
+
+    Of an array that is in a file, no more than `SLAB` is in memory.
+    """
+    array = array.transpose("chain", "draw", ...)
+    n = math.prod(array.shape[:2])
+    for part in _slices(array):
+        yield np.asarray(part.values).reshape(n, -1)
+
+
+def parts_of(dataset: xr.Dataset) -> Iterator[xr.Dataset]:
+    """Draws of one variable after the other, in memory, in parts like `column_parts`."""
+    for name, array in dataset.items():
+        for part in _slices(array.transpose("chain", "draw", ...)):
+            yield part.to_dataset(name=name).assign_attrs(dataset.attrs)
+
+
+def _slices(array: xr.DataArray) -> Iterator[xr.DataArray]:
+    """Parts along the first axis beside chain and draw: read in slabs, handed out in parts."""
+    in_memory = array.variable._in_memory
+    if array.ndim < 3 or array.size <= PART:
+        yield array if in_memory else array.copy().load()
+        return
+    step = max(1, PART * array.shape[2] // array.size)
+    step *= 1 if in_memory else SLAB // PART
+    for start in range(0, array.shape[2], step):
+        part = array[:, :, start : start + step]
+        if in_memory:
+            yield part
+        else:
+            yield from _slices(part.copy().load())
