@@ -30,7 +30,7 @@ from pymc_sgcv.results.groups import (
 )
 from pymc_sgcv.results.halfstep import HALF_STEP
 from pymc_sgcv.results.identities import TARGET_BIAS, SteinErrors, stein_errors
-from pymc_sgcv.results.parts import column_parts
+from pymc_sgcv.results.parts import column_parts, row_parts
 from pymc_sgcv.setup.plan import SETUP_STATISTICS
 from pymc_sgcv.setup.search import near_enough
 
@@ -159,7 +159,7 @@ def _not_finite(groups: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], int]:
     counts = {}
     for group, dataset in groups.items():
         for name, array in dataset.items():
-            count = sum(map(_infinite, column_parts(array)))
+            count = sum(map(_infinite, row_parts(array)))
             if count:
                 counts[group, str(name)] = count
     return counts

@@ -24,6 +24,15 @@ def column_parts(array: xr.DataArray) -> Iterator[np.ndarray]:
         yield np.asarray(part.values).reshape(n, -1)
 
 
+def row_parts(array: xr.DataArray) -> Iterator[np.ndarray]:
+    """Some draws of one chain after the other, as they lie in files: each is read once."""
+    array = array.transpose("chain", "draw", ...)
+    length = max(1, PART // max(1, math.prod(array.shape[2:])))
+    for chain in range(array.shape[0]):
+        for start in range(0, array.shape[1], length):
+            yield array[chain, start : start + length].values
+
+
 def parts_of(dataset: xr.Dataset) -> Iterator[xr.Dataset]:
     """Draws of one variable after the other, in memory, in parts like `column_parts`."""
     for name, array in dataset.items():

@@ -17,6 +17,7 @@ from pymc_sgcv.model.target import read_model
 from pymc_sgcv.results.containers import Container, get_group, group_names, is_container
 from pymc_sgcv.sampling.arguments import Asked, checked_step
 from pymc_sgcv.sampling.driver import Sampling, in_memory, record_of
+from pymc_sgcv.sampling.files import ARRAY, GROUP, PLAN
 from pymc_sgcv.sampling.identity import Identity, differences, model_identity
 from pymc_sgcv.sampling.moved import layout_of, move, refuse_given_weights
 from pymc_sgcv.sampling.package import data_groups, package
@@ -48,12 +49,14 @@ def continued(asked: Asked, source: Container | str | os.PathLike, store: Place)
         )
     if not path:
         return _from_result(asked, source, store)
-    attributes_of(Path(path))  # where there is nothing, nothing is made
+    if not (Path(path) / GROUP / ARRAY / PLAN).exists():  # where nothing is, nothing is made
+        raise ValueError(f"{path} holds no run to go on with.")
     return _in_store(asked, Store(path), store)
 
 
 def _in_store(asked: Asked, store: Store, new_store: Place) -> Sampling:
     try:
+        attributes_of(store.path)
         plan = dict(store.read_plan())
         now = model_identity(read_model(asked.model, None, plan["batch_size"]))
         if _other_rows(now, plan):
