@@ -312,7 +312,4 @@ def test_a_script_that_ends_waits_for_its_chains(step, tmp_path):
     background._wait_for_all()
     assert not run.progress.running
     assert draws_done(tmp_path / "run") == [DRAWS + TUNE] * 2
-    assert background._wait_for_all in getattr(threading, "_threading_atexits", []) or any(
-        getattr(one, "func", None) is background._wait_for_all
-        for one in threading._threading_atexits
-    )
+    assert background._at_exit is threading._register_atexit
