@@ -44,7 +44,7 @@ def _slices(array: xr.DataArray) -> Iterator[xr.DataArray]:
     """Parts along the first axis beside chain and draw: read in slabs, handed out in parts."""
     in_memory = array.variable._in_memory
     if array.ndim < 3 or array.size <= PART:
-        yield array if in_memory else array.copy().load()
+        yield array if in_memory else array.compute()
         return
     step = max(1, PART * array.shape[2] // array.size)
     step *= 1 if in_memory else SLAB // PART
@@ -53,4 +53,4 @@ def _slices(array: xr.DataArray) -> Iterator[xr.DataArray]:
         if in_memory:
             yield part
         else:
-            yield from _slices(part.copy().load())
+            yield from _slices(part.compute())
