@@ -30,7 +30,7 @@ from pymc_sgcv.results.groups import (
 )
 from pymc_sgcv.results.halfstep import HALF_STEP
 from pymc_sgcv.results.identities import TARGET_BIAS, SteinErrors, stein_errors
-from pymc_sgcv.results.parts import column_parts, row_parts
+from pymc_sgcv.results.parts import column_parts, fewer, row_parts
 from pymc_sgcv.setup.plan import SETUP_STATISTICS
 from pymc_sgcv.setup.search import near_enough
 
@@ -130,6 +130,8 @@ def all_checks(idata: Container) -> list[Check]:
     all_free = None not in free and _size(groups[GRADIENT]) == size
     draws = posterior[list(free)] if free and all_free else posterior
     bad = _not_finite({"posterior": draws, **groups})
+    idata = fewer(idata)
+    draws = get_group(idata, "posterior")[list(draws)]
     finite = draws.drop_vars([name for group, name in bad if group == "posterior"])
     checks = [_finite_check(bad), *_convergence_checks(finite)]
     count = draws.sizes["chain"] * draws.sizes["draw"]

@@ -9,8 +9,33 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
+from pymc_sgcv.results.containers import Container, get_group, group_names, new_container
+
 PART = 2**22  # numbers of an array that are looked at together
+MOST, LEAST = 2**24, 10_000  # numbers of a group, and draws, that `fewer` leaves at least
 SLAB = 2**25  # numbers that are read from a file at a time: each time all its blocks are opened
+
+
+def every(idata: Container, step: int) -> Container:
+    """Every so many draws, of all groups that have draws."""
+    groups = {name: get_group(idata, name) for name in group_names(idata)}
+    thinned = {
+        name: ds.isel(draw=slice(None, None, step))
+        for name, ds in groups.items()
+        if "draw" in ds.dims
+    }
+    return new_container(groups | thinned)
+
+
+def fewer(idata: Container) -> Container:
+    """Draws evenly spaced, if they are in files and each group has more than `MOST` numbers."""
+    posterior = get_group(idata, "posterior")
+    if all(v.variable._in_memory for v in posterior.values()):
+        return idata
+    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    size = sum(v[0, 0].size for v in posterior.values())
+    step = chains * draws // max(LEAST, MOST // max(1, size))
+    return every(idata, step) if step > 1 else idata
 
 
 def column_parts(array: xr.DataArray) -> Iterator[np.ndarray]:

@@ -10,6 +10,7 @@ from pymc_sgcv.results import containers, ksd, moments, on_disk, parts
 
 zarr = pytest.importorskip("zarr")
 CHAINS, DRAWS, D = 2, 300, 7
+GROUPS = "posterior", "gradient", "unconstrained_posterior"
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +84,14 @@ def test_the_summary_is_that_of_arviz(stored, idata):
     assert list(found.columns) == list(expected.columns)
     assert (found.astype(str) == expected.astype(str)).all(axis=None)
     assert list(sg.summary(stored, "double", kind="stats").index) == list(found.index[:D])
+
+
+def test_diagnose_looks_at_evenly_spaced_draws_of_what_is_large(stored, idata, monkeypatch):
+    monkeypatch.setattr(parts, "LEAST", CHAINS * DRAWS // 3)
+    monkeypatch.setattr(parts, "MOST", 0)
+    third = containers.new_container(
+        {name: containers.get_group(idata, name)[["x"]] for name in containers.group_names(idata)}
+    )
+    only = {name: containers.get_group(stored, name)[["x"]] for name in GROUPS}
+    found = sg.diagnose(containers.new_container(only))
+    np.testing.assert_allclose(found["value"], sg.diagnose(parts.every(third, 3))["value"])
