@@ -20,8 +20,8 @@ import pymc as pm
 
 import pymc_sgcv as sg
 from pymc_sgcv.sampling import record, stored
+from pymc_sgcv.sampling.files import ARRAY, GROUP
 from pymc_sgcv.sampling.packing import peek
-from pymc_sgcv.sampling.store import ARRAY, GROUP
 from tests.shared import QUIET
 
 N, DRAWS, TUNE, BLOCK = 300, 150, 40, 25

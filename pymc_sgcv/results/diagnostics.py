@@ -24,13 +24,13 @@ from pymc_sgcv.results.groups import (
     GRADIENT,
     MIN_DRAWS,
     UNCONSTRAINED,
-    column_parts,
     gradient_groups,
     require_group,
     rv_name,
 )
 from pymc_sgcv.results.halfstep import HALF_STEP
 from pymc_sgcv.results.identities import TARGET_BIAS, SteinErrors, stein_errors
+from pymc_sgcv.results.parts import column_parts, fewer, row_parts
 from pymc_sgcv.setup.plan import SETUP_STATISTICS
 from pymc_sgcv.setup.search import near_enough
 
@@ -130,6 +130,8 @@ def all_checks(idata: Container) -> list[Check]:
     all_free = None not in free and _size(groups[GRADIENT]) == size
     draws = posterior[list(free)] if free and all_free else posterior
     bad = _not_finite({"posterior": draws, **groups})
+    idata = fewer(idata)
+    draws = get_group(idata, "posterior")[list(draws)]
     finite = draws.drop_vars([name for group, name in bad if group == "posterior"])
     checks = [_finite_check(bad), *_convergence_checks(finite)]
     count = draws.sizes["chain"] * draws.sizes["draw"]
@@ -159,7 +161,7 @@ def _not_finite(groups: Mapping[str, xr.Dataset]) -> dict[tuple[str, str], int]:
     counts = {}
     for group, dataset in groups.items():
         for name, array in dataset.items():
-            count = sum(map(_infinite, column_parts(array)))
+            count = sum(map(_infinite, row_parts(array)))
             if count:
                 counts[group, str(name)] = count
     return counts

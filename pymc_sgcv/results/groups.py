@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +27,6 @@ from pymc_sgcv.results.containers import (
 GRADIENT = "gradient"
 UNCONSTRAINED = "unconstrained_posterior"
 MIN_DRAWS = 10
-PART = 2**22  # numbers of an array that are looked at together
-SLAB = 2**25  # numbers that are read from a file at a time: each time all its blocks are opened
 
 _DIVERGED = (
     "The chain diverged there: sample again with a smaller step size, or keep only the draws "
@@ -185,40 +183,6 @@ def flat_draws(array: xr.DataArray, what: str, fix: str = _DIVERGED) -> np.ndarr
     if not np.isfinite(matrix.sum()):  # one cheap pass; a sum may also overflow, so look again
         _check_finite(matrix, array.sizes["draw"], what, fix)
     return matrix
-
-
-def column_parts(array: xr.DataArray) -> Iterator[np.ndarray]:
-    """Draws as matrices (chain * draw, components) of some 30 MB, one after the other.
-
-    Of an array that is in a file, no more than `SLAB` is in memory.
-    """
-    array = array.transpose("chain", "draw", ...)
-    n = math.prod(array.shape[:2])
-    for part in _slices(array):
-        yield np.asarray(part.values).reshape(n, -1)
-
-
-def parts_of(dataset: xr.Dataset) -> Iterator[xr.Dataset]:
-    """Draws of one variable after the other, in memory, in parts like `column_parts`."""
-    for name, array in dataset.items():
-        for part in _slices(array.transpose("chain", "draw", ...)):
-            yield part.to_dataset(name=name).assign_attrs(dataset.attrs)
-
-
-def _slices(array: xr.DataArray) -> Iterator[xr.DataArray]:
-    """Parts along the first axis beside chain and draw: read in slabs, handed out in parts."""
-    in_memory = array.variable._in_memory
-    most = PART if in_memory else SLAB
-    if array.ndim < 3 or array.size <= PART:
-        yield array if in_memory else array.copy().load()
-        return
-    step = max(1, most * array.shape[2] // array.size)
-    for start in range(0, array.shape[2], step):
-        part = array[:, :, start : start + step]
-        if in_memory:
-            yield part
-        else:
-            yield from _slices(part.copy().load())
 
 
 def read_scores(idata: Container, draws: xr.Dataset, group: str, order: int) -> Scores:

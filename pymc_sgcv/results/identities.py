@@ -33,11 +33,11 @@ from pymc_sgcv.results.groups import (
     GRADIENT,
     UNCONSTRAINED,
     Scores,
-    column_parts,
     gradient_groups,
     read_scores,
     require_group,
 )
+from pymc_sgcv.results.parts import column_parts
 
 SD_TOLERANCE, SHIFT_TOLERANCE = 0.05, 0.1
 EXCURSION_SHARE = 1 / 3

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_sgcv.results.containers import Container, get_group, group_names, new_container
+from pymc_sgcv.results.containers import Container
 from pymc_sgcv.results.groups import (
     GRADIENT,
     UNCONSTRAINED,
-    column_parts,
     gradient_groups,
     read_scores,
     require_group,
 )
+from pymc_sgcv.results.parts import column_parts, every
 
 DENSE_LIMIT, DRAWS_PER_PARAMETER = 400, 10
 LARGE = 5e8  # bytes of gradients, above which only those of `max_draws` draws are read
@@ -80,7 +80,8 @@ def ksd(idata: Container, max_draws: int = 2000, *, group: str = "posterior") ->
     warmup = "warmup_" if group.startswith("warmup_") else ""
     recorded = require_group(idata, warmup + GRADIENT)
     if recorded.nbytes > LARGE:
-        idata = _thinned(idata, max_draws)
+        n = recorded.sizes["chain"] * recorded.sizes["draw"]
+        idata = every(idata, max(1, n // max_draws))
         if sum(g[0, 0].size for g in recorded.values()) > DENSE_LIMIT:
             return _root(_by_parts(idata, warmup, max_draws))
     scores = read_scores(idata, require_group(idata, group), group, order=2)
@@ -117,17 +118,6 @@ def _by_parts(idata: Container, warmup: str, max_draws: int) -> float:
     drift = np.diag(gx)[:, None] + np.diag(gx) - gx - gx.T
     k0 = _kernel(square, drift, gg, size)
     return float((k0.sum() - np.trace(k0)) / (len(rows) * (len(rows) - 1)))
-
-
-def _thinned(idata: Container, max_draws: int) -> Container:
-    """At least so many draws, evenly spaced, so that no more are read."""
-    groups = {name: get_group(idata, name) for name in group_names(idata)}
-    thinned = {}
-    for name, dataset in groups.items():
-        if "draw" in dataset.dims:
-            every = max(1, dataset.sizes["chain"] * dataset.sizes["draw"] // max_draws)
-            thinned[name] = dataset.isel(draw=slice(None, None, every))
-    return new_container(thinned)
 
 
 def stein_discrepancy(x: np.ndarray, g: np.ndarray) -> float:

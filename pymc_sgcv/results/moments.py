@@ -15,12 +15,12 @@ from pymc_sgcv.results import containers
 from pymc_sgcv.results.containers import Container, get_group, group_names
 from pymc_sgcv.results.groups import (
     GRADIENT,
-    PART,
     flat_draws,
     require_group,
     rv_name,
     select_names,
 )
+from pymc_sgcv.results.parts import PART
 from pymc_sgcv.results.running import (
     Running,
     corrected,

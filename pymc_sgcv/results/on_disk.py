@@ -17,8 +17,9 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from pymc_sgcv.results.containers import Container, get_group
-from pymc_sgcv.results.groups import GRADIENT, PART
+from pymc_sgcv.results.groups import GRADIENT
 from pymc_sgcv.results.moments import run_through
+from pymc_sgcv.results.parts import PART
 from pymc_sgcv.results.running import enough_for_all, slopes
 
 LARGE = 5e8
@@ -98,7 +99,7 @@ class _Corrected(BackendArray):
     def _read(self, key: tuple) -> np.ndarray:
         """So many draws at a time that their gradients take some 30 MB."""
         at = tuple(k if isinstance(k, slice) else slice(k, k + 1) for k in key)
-        chains, draws = (np.arange(n)[k] for n, k in zip(self.shape, at, strict=False))
+        chains, draws = np.arange(self.shape[0])[at[0]], np.arange(self.shape[1])[at[1]]
         shape = [len(range(n)[k]) for n, k in zip(self.shape, at, strict=True)]
         out = np.empty(shape)
         widest = sum(g[0, 0].size for g in self.gradients.values()) + self.draws[0, 0].size
@@ -106,8 +107,10 @@ class _Corrected(BackendArray):
         for i, chain in enumerate(chains):
             for start in range(0, len(draws), step):
                 rows = draws[start : start + step]
-                some = slice(rows[0], rows[-1] + 1, rows[1] - rows[0] if len(rows) > 1 else 1)
-                out[i, start : start + len(rows)] = self._some(int(chain), some, at[2:])
+                every = int(rows[1] - rows[0]) if len(rows) > 1 else 1
+                some = slice(int(rows.min()), int(rows.max()) + 1, abs(every))
+                values = self._some(int(chain), some, at[2:])
+                out[i, start : start + len(rows)] = values if every > 0 else values[::-1]
         return out[tuple(slice(None) if isinstance(k, slice) else 0 for k in key)]
 
     def _some(self, chain: int, draws: slice, rest: tuple) -> np.ndarray:

@@ -10,7 +10,8 @@ import pandas as pd
 
 from pymc_sgcv.results import containers
 from pymc_sgcv.results.containers import Container
-from pymc_sgcv.results.groups import parts_of, require_group, select_names
+from pymc_sgcv.results.groups import require_group, select_names
+from pymc_sgcv.results.parts import parts_of
 
 
 def summary(

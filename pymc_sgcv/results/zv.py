@@ -23,12 +23,12 @@ from pymc_sgcv.results.containers import Container, get_group, group_names, with
 from pymc_sgcv.results.groups import (
     flat_draws,
     gradient_groups,
-    parts_of,
     read_scores,
     require_group,
     select_names,
 )
 from pymc_sgcv.results.on_disk import corrected_on_disk, stays_on_disk
+from pymc_sgcv.results.parts import parts_of
 from pymc_sgcv.results.stein import Correction, choose
 
 METHODS = ("auto", "lstsq", "ridge", "block")

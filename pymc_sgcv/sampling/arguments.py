@@ -44,6 +44,11 @@ def check_store(store: Any) -> None:
     """Refuse what is no path."""
     if store is not None and (not isinstance(store, str | os.PathLike) or not os.fspath(store)):
         raise TypeError(f"store must be the path of a directory, not {store!r}.")
+    if store is not None and "://" in os.fspath(store):
+        raise ValueError(
+            f"store must be a directory of a file system, not {store!r}: its files are replaced by "
+            "renaming. Copy it there when the run has ended."
+        )
 
 
 def check_initvals(model: pm.Model, initvals: Mapping | Sequence[Mapping] | None) -> None:

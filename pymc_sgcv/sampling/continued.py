@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -19,11 +19,12 @@ from pymc_sgcv.results.containers import Container, get_group, group_names, is_c
 from pymc_sgcv.rows.population import MODEL, choose_population
 from pymc_sgcv.sampling.arguments import Asked, checked_step
 from pymc_sgcv.sampling.driver import Sampling, in_memory, record_of
+from pymc_sgcv.sampling.files import ARRAY, GROUP, PLAN
 from pymc_sgcv.sampling.identity import Identity, differences, model_identity
 from pymc_sgcv.sampling.moved import layout_of, move, refuse_given_weights
 from pymc_sgcv.sampling.package import data_groups, package
 from pymc_sgcv.sampling.record import Record
-from pymc_sgcv.sampling.resume import go_on, refuse_other
+from pymc_sgcv.sampling.resume import go_on, in_store, refuse_other
 from pymc_sgcv.sampling.runs import Run, make_runs
 from pymc_sgcv.sampling.states import read_state_group
 from pymc_sgcv.sampling.store import Store
@@ -35,8 +36,11 @@ _log = logging.getLogger("pymc.sgcv")
 _JOINED = "posterior", "sample_stats", "gradient", "unconstrained_posterior"
 
 
-def continued(asked: Asked, source: Container | str | os.PathLike) -> Sampling:
-    """The run that goes on from a store or a result."""
+Place: TypeAlias = str | os.PathLike | None
+
+
+def continued(asked: Asked, source: Container | str | os.PathLike, store: Place) -> Sampling:
+    """The run that goes on from a store or a result; on other rows it may have a store too."""
     if isinstance(source, str | os.PathLike):
         path: Any = source
     elif is_container(source):
@@ -47,18 +51,21 @@ def continued(asked: Asked, source: Container | str | os.PathLike) -> Sampling:
             f"{type(source).__name__}."
         )
     if not path:
-        return _from_result(asked, source)
-    attributes_of(Path(path))  # where there is nothing, nothing is made
-    return _in_store(asked, Store(path))
+        return _from_result(asked, source, store)
+    if not (Path(path) / GROUP / ARRAY / PLAN).exists():  # where nothing is, nothing is made
+        raise ValueError(f"{path} holds no run to go on with.")
+    return _in_store(asked, Store(path), store)
 
 
-def _in_store(asked: Asked, store: Store) -> Sampling:
+def _in_store(asked: Asked, store: Store, new_store: Place) -> Sampling:
     try:
+        attributes_of(store.path)
         plan = dict(store.read_plan())
         now = model_identity(read_model(asked.model, None, plan["batch_size"]))
         if _other_rows(now, plan):
             store.close()
-            return _on_other_rows(asked, plan)
+            return _on_other_rows(asked, plan, new_store)
+        _refuse_store(new_store)
         refuse_other(store, plan, now)
         step = step_of(asked, plan)
         asked = _as_before(asked, plan)
@@ -118,7 +125,15 @@ def _other_rows(now: Identity, plan: Mapping) -> bool:
     return {kind for kind, _ in differences(now, plan["identity"])} == {"data"}
 
 
-def _on_other_rows(asked: Asked, plan: Mapping) -> Sampling:
+def _refuse_store(store: Place) -> None:
+    if store is not None:
+        raise ValueError(
+            "continue_from and store are given, but these are the same rows: a run goes on where "
+            "it is."
+        )
+
+
+def _on_other_rows(asked: Asked, plan: Mapping, store: Place) -> Sampling:
     """New chains from the old center, preconditioner and step."""
     refuse_given_weights(asked, plan["settings"])
     if asked.step is not None:
@@ -137,7 +152,8 @@ def _on_other_rows(asked: Asked, plan: Mapping) -> Sampling:
     layout = layout_of(plan["plan"].layout, n_rows)
     step = step_of(asked, {**plan, "plan": replace(plan["plan"], layout=layout)})
     move(step, plan)
-    return in_memory(replace(asked, step=step))
+    asked = replace(asked, step=step)
+    return in_memory(asked) if store is None else in_store(asked, store)
 
 
 class _Joined(Sampling):
@@ -173,11 +189,12 @@ def _joined(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
     return xr.concat([first, second], dim="draw", combine_attrs="override", data_vars="all")
 
 
-def _from_result(asked: Asked, idata: Container) -> Sampling:
+def _from_result(asked: Asked, idata: Container, store: Place) -> Sampling:
     plan = read_state_group(idata)
     now = model_identity(read_model(asked.model, None, plan["batch_size"]))
     if _other_rows(now, plan):
-        return _on_other_rows(asked, plan)
+        return _on_other_rows(asked, plan, store)
+    _refuse_store(store)
     for _, sentence in differences(now, plan["identity"]):
         raise ValueError(f"continue_from holds another run: {sentence}.")
     step = step_of(asked, plan)

@@ -100,7 +100,7 @@ def _name_of(kind: type) -> str:
 def _class_of(name: str) -> type:
     module, _, kind = name.partition(":")
     if not module.startswith("pymc_sgcv."):
-        raise OtherVersion(f"{name} is none of this package's records")
+        raise Damaged(f"{name} is none of this package's records")
     try:
         return getattr(import_module(module), kind)
     except (AttributeError, ImportError):

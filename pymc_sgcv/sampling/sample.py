@@ -93,6 +93,8 @@ def sample(
     continue_from
         A result of this function, or the path of a store: `draws` more draws of the same chains,
         without a set-up, tuning or warmup. What is returned holds the old ones too; a store grows.
+        If nothing but the data are others: new chains on these, from the old center, preconditioner
+        and step, which may have a `store`.
     until
         Stop as soon as this is reached, and after `draws` draws at most: a dict with ``"ess"``,
         effective draws of the worst variable, ``"mcse"``, a dict of the largest standard errors of
@@ -176,6 +178,4 @@ def _prepared(
 ) -> Sampling:
     if continue_from is None:
         return in_memory(asked) if store is None else in_store(asked, store)
-    if store is not None:
-        raise ValueError("continue_from and store are given: a run goes on where it is.")
-    return continued(asked, continue_from)
+    return continued(asked, continue_from, store)

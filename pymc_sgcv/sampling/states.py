@@ -64,4 +64,10 @@ def read_state_group(idata: Container) -> Any:
             "have one, unless they were interrupted, are larger than 100 MB there, or were stored: "
             "pass the path of the store then."
         )
-    return unpack(io.BytesIO(get_group(idata, GROUP)[NAME].values.tobytes()))
+    try:
+        return unpack(io.BytesIO(get_group(idata, GROUP)[NAME].values.tobytes()))
+    except ValueError as error:
+        raise ValueError(
+            f"The group '{GROUP}' of idata cannot be read ({error}): it is damaged, or of another "
+            "version of pymc_sgcv. Sample anew."
+        ) from error

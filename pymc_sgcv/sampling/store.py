@@ -20,11 +20,10 @@ Every chunk and every file carries a checksum.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,18 +32,24 @@ import numpy as np
 import xarray as xr
 from filelock import FileLock, Timeout
 
-from pymc_sgcv.sampling.packing import Damaged, OtherVersion, pack, unpack
+from pymc_sgcv.sampling.files import (
+    ARRAY,
+    FILES,
+    GROUP,
+    LOCK,
+    METADATA,
+    PLAN,
+    read_file,
+    sizes_of,
+)
+from pymc_sgcv.sampling.packing import pack
 
 if TYPE_CHECKING:
     import zarr
 
 FORMAT = 1
 """Of plans and states: another one cannot be continued."""
-GROUP, ARRAY = "sampler", "chain"
-PLAN, FILES, LOCK = "plan.npz", "files.npz", "lock"
 ATTRS = "pymc_sgcv"
-_METADATA = "zarr.json"
-_REPLACED = ".npz", ".new", ".partial", LOCK
 _CONFIG: Any = {
     "write_empty_chunks": True
 }  # a missing chunk is a fault, not a chunk of fill values
@@ -141,9 +146,9 @@ class Store:
         zarr = zarr_package()
         with self.told():
             for entry in _entries(self.path):  # what a run that did not get so far has left
-                if entry.name != GROUP and (entry / _METADATA).exists():
+                if entry.name != GROUP and (entry / METADATA).exists():
                     shutil.rmtree(entry)
-            (self.path / _METADATA).unlink(missing_ok=True)
+            (self.path / METADATA).unlink(missing_ok=True)
             root = zarr.open_group(self.path, mode="a", zarr_format=3)
             chains = next(iter(groups.values())).sizes["chain"]
             _write(xr.Dataset(coords={ARRAY: np.arange(chains)}), self.path, GROUP)
@@ -168,7 +173,7 @@ class Store:
     def _write_sizes(self) -> None:
         """Store the sizes of the files that are not written again."""
         names = zarr_package().open_group(self.path, mode="r").attrs[ATTRS]["groups"]
-        self._replace(FILES, {"sizes": dict(_sizes(self.path, [*names, GROUP]))})
+        self._replace(FILES, {"sizes": dict(sizes_of(self.path, [*names, GROUP]))})
 
     def write_plan(self, plan: Mapping) -> None:
         """Store the plan, in place of an earlier one."""
@@ -243,57 +248,6 @@ class _Told(OSError):
 
     def __str__(self) -> str:
         return f"{self.strerror}."
-
-
-def read_file(path: Path, name: str) -> Any:
-    """A plan or a state; an error that says so if the file is damaged."""
-    file = path / GROUP / ARRAY / name
-    try:
-        return unpack(file)
-    except OtherVersion as error:
-        raise ValueError(
-            f"{path} was written by another version of pymc_sgcv, in a form that this one cannot "
-            f"read ({error}). Use that version, or another store."
-        ) from error
-    except Damaged as error:
-        raise ValueError(
-            f"{file} is damaged ({error}): the run cannot go on. Delete {path}, or give another "
-            "store, to begin anew."
-        ) from error
-
-
-def check_size(file: Path, size: int) -> None:
-    """An error unless the file is there and has so many bytes."""
-    found = file.stat().st_size if file.exists() else 0
-    if found != size:
-        raise ValueError(
-            f"{file} has {found} bytes, not {size}: it was cut off or deleted after it was "
-            "written. Restore it, or delete the store and sample again."
-        )
-
-
-def check_files(path: Path) -> None:
-    """See that all files that are written once are there in full."""
-    if (path / GROUP / ARRAY / FILES).exists():
-        for file, size in read_file(path, FILES)["sizes"].items():
-            check_size(path / file, size)
-
-
-def _sizes(path: Path, groups: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Files and their sizes, but for blocks of draws."""
-    for name in groups:
-        for place, folders, files in os.walk(path / name):
-            here = Path(place)
-            if (here / _METADATA).exists() and _dims(here)[1:2] == ["draw"]:
-                folders[:] = []
-            for file in files:
-                if not file.endswith(_REPLACED):
-                    found = here / file
-                    yield found.relative_to(path).as_posix(), found.stat().st_size
-
-
-def _dims(place: Path) -> list[str]:
-    return json.loads((place / _METADATA).read_text()).get("dimension_names") or []
 
 
 def _link(path: Path, one: str, other: str) -> bool:

@@ -17,20 +17,11 @@ import xarray as xr
 from pymc_sgcv.results import containers
 from pymc_sgcv.results.containers import Container
 from pymc_sgcv.results.groups import UNCONSTRAINED
+from pymc_sgcv.sampling.files import ARRAY, GROUP, PLAN, check_files, check_size
 from pymc_sgcv.sampling.packing import Damaged, peek
 from pymc_sgcv.sampling.record import Part, Record
 from pymc_sgcv.sampling.runs import Run
-from pymc_sgcv.sampling.store import (
-    ARRAY,
-    ATTRS,
-    FORMAT,
-    GROUP,
-    PLAN,
-    Store,
-    check_files,
-    check_size,
-    zarr_package,
-)
+from pymc_sgcv.sampling.store import ATTRS, FORMAT, Store, zarr_package
 
 _BLOCK_NUMBERS = 1 << 19
 """Numbers in a block of draws and what is computed from it: files of some MB."""

@@ -147,8 +147,12 @@ def test_chains_that_disagree_are_warned_about(step, monkeypatch):
         ({"keep": "moments", "store": "run.zarr"}, "no draws to store"),
         ({"keep": "moments", "until": {"ess": 100}}, "seconds"),
         ({"keep": "moments", "quantiles": ["gamma"]}, "quantiles names"),
+        ({"quantiles": ["beta"]}, "quantiles are for keep"),
+        ({"store": ""}, "must be the path of a directory"),
+        ({"store": 3}, "must be the path of a directory"),
+        ({"store": "s3://bucket/run"}, "a directory of a file system"),
     ],
 )
 def test_what_does_not_go_together_is_refused(how, says, step):
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises((ValueError, TypeError), match=says):
         sample(step, **how)

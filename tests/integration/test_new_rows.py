@@ -129,3 +129,15 @@ def test_a_step_is_not_given_for_other_rows(first):
         step = sg.SGLDCV(step_size=0.1, progressbar=False)
     with pytest.raises(ValueError, match="no step"):
         on_more(first, model, step=step)
+
+
+def test_a_run_on_new_rows_may_have_a_store(first, tmp_path):
+    pytest.importorskip("zarr")
+    whole, model = on_more(first, draws=50), regression(X, Y)
+    for _ in range(2):
+        stored = on_more(first, model, draws=50, store=tmp_path / "run")
+        for name, values in whole["posterior"].items():
+            np.testing.assert_array_equal(stored["posterior"][name], values)
+    with regression(X[:N], Y[:N]), pytest.raises(ValueError, match="these are the same rows"):
+        sg.sample(continue_from=first, store=tmp_path / "other", **HOW)
+    assert not (tmp_path / "other").exists()

@@ -18,9 +18,10 @@ import xarray as xr
 
 import pymc_sgcv as sg
 from pymc_sgcv.kernel.chain import Chain, Divergence
-from pymc_sgcv.results import containers, groups, identities, moments
+from pymc_sgcv.results import containers, identities, moments, parts
 from pymc_sgcv.sampling import record, stored
-from pymc_sgcv.sampling.store import ARRAY, GROUP, Store
+from pymc_sgcv.sampling.files import ARRAY, GROUP
+from pymc_sgcv.sampling.store import Store
 from pymc_sgcv.sampling.stored import draws_done
 from pymc_sgcv.steps import base
 from tests import killing
@@ -125,7 +126,7 @@ def test_what_comes_after_works_on_the_stored_run(step, whole, tmp_path):
 
 def test_what_does_not_fit_into_memory_is_looked_at_in_parts(step, whole, tmp_path, monkeypatch):
     result, table = sample(step, tmp_path / "run"), sg.diagnose(whole)
-    monkeypatch.setattr(groups, "PART", 2000)
+    monkeypatch.setattr(parts, "PART", 2000)
     monkeypatch.setattr(moments, "PART", 2000)
     monkeypatch.setattr(identities, "DENSE_LIMIT", 0)
     np.testing.assert_allclose(sg.diagnose(result)["value"], sg.diagnose(whole)["value"])
