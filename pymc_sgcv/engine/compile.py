@@ -31,8 +31,9 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.engine.logits import without_division
-from pymc_sgcv.engine.native import ARGUMENTS, KEY, add, own_engine, pointer
+from pymc_sgcv.engine.native import ARGUMENTS, KEY, add, pointer
 from pymc_sgcv.engine.row_products import skinny_mode
+from pymc_sgcv.engine.whole import whole
 from pymc_sgcv.model.geometry import DEGREE, Geometry
 from pymc_sgcv.model.graph import value_of
 from pymc_sgcv.model.target import Plate, Target
@@ -312,12 +313,12 @@ def _compile_wrapper(source: str, jit: Callable, key: str | None) -> Any:
     compiles = numba.cfunc(types.void(*ARGUMENTS), cache=key is not None)
     with warnings.catch_warnings():  # about layouts inside PyTensor's code: not the user's to mend
         warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
-        with own_engine():
+        with whole(function):
             made = compiles(function)
     if made.cache_hits:
         return made
     gc.collect()  # what a compilation leaves behind waits in cycles for a collection
     if key is not None:  # run what all later processes will load, not what was compiled
-        with own_engine():
+        with whole(function):
             made = compiles(function)
     return made
