@@ -32,6 +32,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.engine.logits import without_division
 from pymc_sgcv.engine.native import ARGUMENTS, KEY, add, pointer
+from pymc_sgcv.engine.progress import compiling
 from pymc_sgcv.engine.row_products import skinny_mode
 from pymc_sgcv.engine.whole import whole
 from pymc_sgcv.model.geometry import DEGREE, Geometry
@@ -85,13 +86,17 @@ def compile_target(target: Target, compile_kwargs: dict | None = None) -> Functi
     `compile_kwargs` are passed on to ``pytensor.function``.
     """
     kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
+    compiling("the gradient of the prior")
     prior = _compile(target, _flat_gradient(target, target.prior), (), (), False, kwargs)
     plates = []
     for plate in target.plates:
         weights = pt.vector("weights")
+        compiling(f"the gradient of {plate.name}")
         slope = _flat_gradient(target, pt.sum(weights * plate.loglike))
         stacked = _multiplies_rows(plate)
         plates.append(_compile(target, slope, (weights,), plate.rows, stacked, kwargs))
+    compiling("")
+    gc.collect()  # what compilation leaves behind waits in cycles for a collection
     return Functions(prior, tuple(plates))
 
 
@@ -102,17 +107,20 @@ def compile_geometry(
 
     g stands in the place of rows' weights.
     """
+    compiling("the coordinates of group effects")
     kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
     theta = _joined([geometry.theta.get(value, value) for value in target.values])
     gradient = pt.vector("gradient", shape=(target.size,))
     phi = _joined([geometry.phi.get(value, value) for value in target.values])
     pulled = _flat_gradient(target, (theta * gradient).sum() + geometry.log_volume)
     pushed = _flat_gradient(target, (phi * gradient).sum())
-    return (
+    compiled = (
         _compile(target, theta, (), (), False, kwargs),
         _compile(target, pulled, (gradient,), (), False, kwargs),
         _compile(target, pushed, (gradient,), (), False, kwargs),
     )
+    compiling("")
+    return compiled
 
 
 def compile_row_terms(target: Target, plate: Plate) -> Callable[..., np.ndarray]:
@@ -317,7 +325,6 @@ def _compile_wrapper(source: str, jit: Callable, key: str | None) -> Any:
             made = compiles(function)
     if made.cache_hits:
         return made
-    gc.collect()  # what a compilation leaves behind waits in cycles for a collection
     if key is not None:  # run what all later processes will load, not what was compiled
         with whole(function):
             made = compiles(function)

@@ -16,11 +16,15 @@ from weakref import WeakKeyDictionary
 
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.dispatcher import Dispatcher, _DispatcherBase
+from numba.core.dispatcher import Dispatcher, ObjModeLiftedWith, _DispatcherBase
 from numba.core.registry import CPUDispatcher, cpu_target
+
+from pymc_sgcv.engine.progress import compiling
 
 _PARTS: WeakKeyDictionary[Dispatcher, Dispatcher] = WeakKeyDictionary()
 """What stands for a function where it is a part of a whole."""
+_NAMES = {"run": "the sampling loop", "ascend": "the search", "pair_differences": "noise estimates"}
+"""What users are told that a function is."""
 _ENVIRONMENTS: dict[str, Any] = {}
 """Numba's environments of parts: what their rare calls into Python need."""
 
@@ -62,6 +66,9 @@ class _Engine(JITCPUCodegen):
 
     def set_env(self, env_name, env):
         _ENVIRONMENTS[env_name] = env
+
+    def settle(self) -> None:
+        """Hand all parts of what was compiled their environments."""
         for known in self._engine._defined_symbols & _ENVIRONMENTS.keys():
             super().set_env(known, _ENVIRONMENTS[known])
 
@@ -74,7 +81,11 @@ class Whole(CPUDispatcher):
         if isinstance(cpu_target.target_context._internal_codegen, _Engine):
             return super().compile(sig)
         with whole(self.py_func):
-            return super().compile(sig)
+            compiling(_NAMES.get(self.py_func.__name__, "the sampler"))
+            try:
+                return super().compile(sig)
+            finally:
+                compiling("")
 
 
 class _PartDispatcher(CPUDispatcher):
@@ -96,28 +107,53 @@ def _part_of(dispatcher: _DispatcherBase) -> _DispatcherBase:
 
 
 @contextmanager
+def _instead(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Other attributes for a while."""
+    before = {name: getattr(owner, name) for name in attributes}
+    try:
+        for name, value in attributes.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+@contextmanager
 def whole(function: Callable) -> Iterator[None]:
     """Compile `function`, or load it, as one piece, into an engine of its own."""
-    context, base = cpu_target.target_context, _DispatcherBase
-    with global_compiler_lock:
-        usual, template = context._internal_codegen, base.get_call_template
-        overload, engine = base.get_overload, _Engine(function.__qualname__)
+    with global_compiler_lock, _parts_inside(_Engine(function.__qualname__)):
+        yield
 
-        def get_call_template(self, args, kws):
-            part, before = _part_of(self), context._internal_codegen
-            context._internal_codegen = engine if isinstance(part, _PartDispatcher) else usual
-            engine.inside += 1
-            try:
-                return template(part, args, kws)
-            finally:
-                engine.inside -= 1
-                context._internal_codegen = before
 
-        context._internal_codegen = engine
-        base.get_call_template = get_call_template
-        base.get_overload = lambda self, sig: overload(_part_of(self), sig)
+@contextmanager
+def _parts_inside(engine: _Engine) -> Iterator[None]:
+    context, base, leaving = cpu_target.target_context, _DispatcherBase, ObjModeLiftedWith
+    template, overload, compiles = base.get_call_template, base.get_overload, leaving.compile
+    usual = context._internal_codegen
+
+    def get_call_template(self, args, kws):
+        part = _part_of(self)
+        inside = isinstance(part, _PartDispatcher)
+        engine.inside += 1
         try:
-            yield
+            with _instead(context, _internal_codegen=engine if inside else usual):
+                return template(part, args, kws)
         finally:
-            context._internal_codegen = usual
-            base.get_call_template, base.get_overload = template, overload
+            engine.inside -= 1
+
+    def get_overload(self, sig):
+        return overload(_part_of(self), sig)
+
+    def compile(self, sig):  # what leads back to Python is called by itself
+        own = _instead(self.targetctx, _internal_codegen=usual)  # may be a copy of the context
+        with _instead(context, _internal_codegen=usual), own:
+            return compiles(self, sig)
+
+    with (
+        _instead(context, _internal_codegen=engine),
+        _instead(base, get_call_template=get_call_template, get_overload=get_overload),
+        _instead(leaving, compile=compile),
+    ):
+        yield
+    engine.settle()
