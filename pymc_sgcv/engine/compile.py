@@ -30,6 +30,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_sgcv.engine.hypergeometric import without_logarithms
 from pymc_sgcv.engine.logits import without_division
 from pymc_sgcv.engine.native import ARGUMENTS, KEY, add, pointer
 from pymc_sgcv.engine.progress import compiling
@@ -190,7 +191,7 @@ def _multiplies_rows(plate: Plate) -> bool:
 def _flat_gradient(target: Target, cost: TensorVariable) -> TensorVariable:
     cost = without_division(cost)
     parts = pt.grad(cost, list(target.values), disconnected_inputs="ignore")
-    return _joined(cast(list[TensorVariable], parts))
+    return without_logarithms(_joined(cast(list[TensorVariable], parts)))
 
 
 def _joined(parts: Sequence[TensorVariable]) -> TensorVariable:
