@@ -26,7 +26,6 @@ def _python_length(x):
     return n
 
 
-
 def _of_address(at, n):
     return _python_length(numba.carray(at, n))
 
