@@ -34,7 +34,7 @@ from pymc_sgcv.engine.hypergeometric import without_logarithms
 from pymc_sgcv.engine.logits import without_division
 from pymc_sgcv.engine.native import ARGUMENTS, KEY, add, pointer
 from pymc_sgcv.engine.progress import compiling
-from pymc_sgcv.engine.row_products import skinny_mode
+from pymc_sgcv.engine.row_products import product_mode
 from pymc_sgcv.engine.whole import whole
 from pymc_sgcv.model.geometry import DEGREE, Geometry
 from pymc_sgcv.model.graph import value_of
@@ -165,8 +165,8 @@ def _compile(
     graph, inputs, fixed = _free_of_data(target, graph, {*weights, *rows})
     theta = pt.vector("theta", shape=(target.size,))
     graph = _on_flat_vector(target, graph, theta)
+    kwargs = {**kwargs, "mode": product_mode(kwargs["mode"], stacked)}
     if stacked:  # one pass over the rows for all points
-        kwargs = {**kwargs, "mode": skinny_mode(kwargs["mode"])}
         points = pt.matrix("points", shape=(None, target.size))
         stack = vectorize_graph(graph, {theta: points})
         graph, theta = cast(TensorVariable, stack), points

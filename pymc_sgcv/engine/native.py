@@ -29,6 +29,7 @@ _SOURCES = (
     "engine/whole",
     "engine/xoshiro",
     "engine/row_products",
+    "engine/products",
     "rows/alias",
     "rows/minibatch",
     "kernel/estimators",
