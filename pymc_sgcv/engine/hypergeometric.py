@@ -43,6 +43,10 @@ class SeriesGradient(ScalarOp):
         """The same in Python."""
         return _series(n_terms, a, b, c, z)
 
+    def c_code(self, *args, **kwargs):
+        """There is none."""
+        raise NotImplementedError
+
 
 def _series(n_terms, a, b, c, z):
     term, ended = 1.0, False
@@ -85,11 +89,6 @@ def without_logarithms(graph: TensorVariable) -> TensorVariable:
             continue
         if variable is node.outputs[0] and len(node.inputs) == 1 + _STATES + 5:
             n_terms, (a, b, c, log_z, sign) = node.inputs[0], node.inputs[-5:]
-            found |= dict(
-                zip(
-                    [*node.outputs[:3], node.outputs[-1]],
-                    _gradient(n_terms, a, b, c, sign * exp(log_z)),
-                    strict=True,
-                )
-            )
+            ours = cast(list[Variable], _gradient(n_terms, a, b, c, sign * exp(log_z)))
+            found |= dict(zip([*node.outputs[:3], node.outputs[-1]], ours, strict=True))
     return cast(TensorVariable, clone_replace([graph], found)[0]) if found else graph

@@ -43,7 +43,7 @@ class Product(Op):
         return [tuple(shapes[0][:-1]) + tuple(shapes[1][1:])]
 
 
-def _shape(a, b) -> tuple:
+def _shape(a, b):
     return (*a.shape[:-1], *b.shape[1:])
 
 
