@@ -30,9 +30,12 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_sgcv.engine.hypergeometric import without_logarithms
 from pymc_sgcv.engine.logits import without_division
-from pymc_sgcv.engine.native import ARGUMENTS, KEY, add, own_engine, pointer
-from pymc_sgcv.engine.row_products import skinny_mode
+from pymc_sgcv.engine.native import ARGUMENTS, KEY, add, pointer
+from pymc_sgcv.engine.progress import compiling
+from pymc_sgcv.engine.row_products import product_mode
+from pymc_sgcv.engine.whole import whole
 from pymc_sgcv.model.geometry import DEGREE, Geometry
 from pymc_sgcv.model.graph import value_of
 from pymc_sgcv.model.target import Plate, Target
@@ -84,13 +87,18 @@ def compile_target(target: Target, compile_kwargs: dict | None = None) -> Functi
     `compile_kwargs` are passed on to ``pytensor.function``.
     """
     kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
+    compiling("the gradient of the prior")
     prior = _compile(target, _flat_gradient(target, target.prior), (), (), False, kwargs)
-    return Functions(prior, tuple(compile_plate(target, p, compile_kwargs) for p in target.plates))
+    plates = tuple(compile_plate(target, plate, compile_kwargs) for plate in target.plates)
+    compiling("")
+    gc.collect()  # what compilation leaves behind waits in cycles for a collection
+    return Functions(prior, plates)
 
 
 def compile_plate(target: Target, plate: Plate, compile_kwargs: dict | None = None) -> Gradient:
     """Compile the gradient of Σ wᵢ ℓᵢ over rows of one plate."""
     kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
+    compiling(f"the gradient of {plate.name}")
     weights = pt.vector("weights")
     slope = _flat_gradient(target, pt.sum(weights * plate.loglike))
     return _compile(target, slope, (weights,), plate.rows, _multiplies_rows(plate), kwargs)
@@ -103,17 +111,20 @@ def compile_geometry(
 
     g stands in the place of rows' weights.
     """
+    compiling("the coordinates of group effects")
     kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
     theta = _joined([geometry.theta.get(value, value) for value in target.values])
     gradient = pt.vector("gradient", shape=(target.size,))
     phi = _joined([geometry.phi.get(value, value) for value in target.values])
     pulled = _flat_gradient(target, (theta * gradient).sum() + geometry.log_volume)
     pushed = _flat_gradient(target, (phi * gradient).sum())
-    return (
+    compiled = (
         _compile(target, theta, (), (), False, kwargs),
         _compile(target, pulled, (gradient,), (), False, kwargs),
         _compile(target, pushed, (gradient,), (), False, kwargs),
     )
+    compiling("")
+    return compiled
 
 
 def compile_row_terms(target: Target, plate: Plate, compile_kwargs: dict | None = None) -> Gradient:
@@ -148,8 +159,8 @@ def _compile(
     graph, inputs, fixed = _free_of_data(target, graph, {*weights, *rows})
     theta = pt.vector("theta", shape=(target.size,))
     graph = _on_flat_vector(target, graph, theta)
+    kwargs = {**kwargs, "mode": product_mode(kwargs["mode"], stacked)}
     if stacked:  # one pass over the rows for all points
-        kwargs = {**kwargs, "mode": skinny_mode(kwargs["mode"])}
         points = pt.matrix("points", shape=(None, target.size))
         stack = vectorize_graph(graph, {theta: points})
         graph, theta = cast(TensorVariable, stack), points
@@ -175,7 +186,7 @@ def _multiplies_rows(plate: Plate) -> bool:
 def _flat_gradient(target: Target, cost: TensorVariable) -> TensorVariable:
     cost = without_division(cost)
     parts = pt.grad(cost, list(target.values), disconnected_inputs="ignore")
-    return _joined(cast(list[TensorVariable], parts))
+    return without_logarithms(_joined(cast(list[TensorVariable], parts)))
 
 
 def _joined(parts: Sequence[TensorVariable]) -> TensorVariable:
@@ -308,12 +319,11 @@ def _compile_wrapper(source: str, jit: Callable, key: str | None) -> Any:
     compiles = numba.cfunc(types.void(*ARGUMENTS), cache=key is not None)
     with warnings.catch_warnings():  # about layouts inside PyTensor's code: not the user's to mend
         warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
-        with own_engine():
+        with whole(function):
             made = compiles(function)
     if made.cache_hits:
         return made
-    gc.collect()  # what a compilation leaves behind waits in cycles for a collection
     if key is not None:  # run what all later processes will load, not what was compiled
-        with own_engine():
+        with whole(function):
             made = compiles(function)
     return made

@@ -8,8 +8,7 @@ and no model ever waits for it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -19,15 +18,18 @@ import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
+from pymc_sgcv.engine.whole import Whole, whole
+
 _SOURCES = (
     "engine/native",
+    "engine/whole",
     "engine/xoshiro",
     "engine/row_products",
+    "engine/products",
     "rows/alias",
     "rows/minibatch",
     "rows/terms",
@@ -70,25 +72,9 @@ def compiled(function: Callable) -> Callable:
     Numba's own cache looks at one file only; here a change in any of `_SOURCES` makes it afresh.
     """
     CACHED_SRC_FUNCTIONS[function] = sha256(f"{KEY}{function.__qualname__}".encode()).hexdigest()
-    return numba.njit(cache=True, nogil=True)(function)
-
-
-@contextmanager
-def own_engine() -> Iterator[None]:
-    """Compile or load into an engine of its own, which knows nothing that came before.
-
-    Compiled code comes with copies of the functions that it calls, optimised together with it, but
-    an engine that knows a function of the same name already takes that one. The two may round
-    differently, and so would a process that compiles a gradient and one that loads it.
-    """
-    context = cpu_target.target_context
-    with global_compiler_lock:
-        usual = context._internal_codegen
-        context._internal_codegen = type(usual)("sgcv")
-        try:
-            yield
-        finally:
-            context._internal_codegen = usual
+    dispatcher = Whole(function, targetoptions={"nopython": True, "nogil": True})
+    dispatcher.enable_caching()
+    return dispatcher
 
 
 @cache
@@ -100,7 +86,9 @@ def external(function: Callable, n_arguments: int) -> types.ExternalFunction:
     key = sha256(f"{KEY}{function.__qualname__}".encode()).hexdigest()
     CACHED_SRC_FUNCTIONS[function] = key
     signature = types.void(*[types.intp] * n_arguments)
-    made = numba.cfunc(signature, cache=True, fastmath={"contract", "nsz", "reassoc"})(function)
+    compiles = numba.cfunc(signature, cache=True, fastmath={"contract", "nsz", "reassoc"})
+    with whole(function):
+        made = compiles(function)
     symbol = f"sgcv_{function.__name__}_{key[:16]}"
     llvm.add_symbol(symbol, made.address)
     _KEPT.append(made)

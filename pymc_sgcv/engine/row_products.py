@@ -21,6 +21,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.engine.native import clear, external, pointer
+from pymc_sgcv.engine.products import local_product
 
 FEW = 4
 """Up to this many points are multiplied by plain loops, more by BLAS."""
@@ -159,6 +160,10 @@ def local_row_product(fgraph, node):
     return None
 
 
-def skinny_mode(mode: str | Mode = "NUMBA") -> Mode:
-    """PyTensor's numba mode with the rewrite above, after all others have settled."""
-    return get_mode(mode).register((dfs_rewriter(local_row_product), 48.0))
+def product_mode(mode: str | Mode = "NUMBA", stacked: bool = False) -> Mode:
+    """PyTensor's numba mode with products of ours, after all other rewrites have settled.
+
+    Those of rows, as above, where points are `stacked`.
+    """
+    own = get_mode(mode).register((dfs_rewriter(local_product), 48.1))
+    return own.register((dfs_rewriter(local_row_product), 48.0)) if stacked else own

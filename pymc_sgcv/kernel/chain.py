@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pymc_sgcv.engine.xoshiro import seeded
-from pymc_sgcv.kernel.dynamics import Dynamics
+from pymc_sgcv.kernel.dynamics import WITH_FRICTION, Dynamics
 from pymc_sgcv.kernel.estimators import (
     CONTROL_VARIATE,
     SAGA,
@@ -114,6 +114,7 @@ class Chain:
         if self.coordinates.change is not None and method.center is not None:
             self.frame.centred_center[:] = self._centred.find(method.center)
             recenter_frame(self.frame, self.coordinates.find(method.center))
+        self.thermostat = np.zeros(1)
         self.dynamics = Dynamics(
             kind=method.dynamics,
             factor=method.factor.form(),
@@ -122,7 +123,7 @@ class Chain:
             leapfrog=int(method.leapfrog),
             furthest=float(method.furthest),
             momentum=np.zeros(d),
-            thermostat=np.zeros(1),
+            thermostat=self.thermostat if method.dynamics in WITH_FRICTION else None,
             work=np.zeros((2, d)),
         )
 
@@ -148,10 +149,10 @@ class Chain:
             work=np.zeros((2, d)),
         )
 
-    def _make_tables(self) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
+    def _make_tables(self) -> tuple[tuple[np.ndarray, ...] | None, np.ndarray, np.ndarray]:
         d, estimator = self.problem.size, self.method.estimator
         if not estimator.tabled:
-            return (np.zeros((1, d)),), np.zeros((1, d)), np.zeros((1, d))
+            return None, np.zeros((1, d)), np.zeros((1, d))
         entries = [rows.n_rows for rows in self.problem.rows]
         largest = max(rows.batch_size for rows in self.problem.rows)
         if estimator == SAGA_BLOCKS:
@@ -177,7 +178,7 @@ class Chain:
         self.stand_at(position)
         self.iteration = 0
         self.dynamics.momentum[:] = rng.standard_normal(self.problem.size) * self.dynamics.kept
-        self.dynamics.thermostat[0] = self.method.friction
+        self.thermostat[0] = self.method.friction
         self.random[:] = seeded(rng)
         for scratch in self._scratch:
             scratch.restart()
@@ -199,7 +200,7 @@ class Chain:
             "points": self.points.copy(),
             "position": self.frame.position.copy(),
             "momentum": self.dynamics.momentum.copy(),
-            "thermostat": self.dynamics.thermostat.copy(),
+            "thermostat": self.thermostat.copy(),
             "random": self.random.copy(),
             "iteration": self.iteration,
         }
@@ -212,7 +213,7 @@ class Chain:
         e, frame = self.estimator, self.frame
         held = {"constant": e.constant, "sums": e.sums}
         held |= {"frame_center": frame.center, "frame_volume": frame.volume}
-        if self.method.estimator.tabled:
+        if e.tables is not None:
             held |= {f"table_{i}": table for i, table in enumerate(e.tables)}
         held |= {f"order_{i}": scratch.order for i, scratch in enumerate(self._scratch)}
         return held
@@ -232,11 +233,12 @@ class Chain:
         self.points[0] = theta
         self.frame.position[:] = state["position"]
         self.dynamics.momentum[:] = state["momentum"]
-        self.dynamics.thermostat[:] = state["thermostat"]
+        self.thermostat[:] = state["thermostat"]
         self.random[:], self.iteration = state["random"], state["iteration"]
 
     def _fill_tables(self, point: np.ndarray) -> None:
         e = self.estimator
+        assert e.tables is not None  # asked of methods with tables only
         e.sums[:] = 0.0
         whole = self.method.estimator == SAGA
         for plate, rows, table, total in zip(

@@ -40,6 +40,8 @@ INTEGRATORS = {
     "thermostat": {"badodab": BADODAB, "euler": THERMOSTAT_EULER},
 }
 """The integrators of each kind of dynamics by name, the default one first."""
+WITH_FRICTION = (HAMILTON_EULER, THERMOSTAT_EULER, BADODAB)
+"""Those that read ξ."""
 
 
 class Dynamics(NamedTuple):
@@ -60,7 +62,8 @@ class Dynamics(NamedTuple):
     furthest
         What (h/2) w is limited to, in each coordinate; may be infinite.
     momentum, thermostat
-        r, of (d,), and ξ, of (1,): what the chain carries along beside θ.
+        r, of (d,), and ξ, of (1,): what the chain carries along beside θ. ξ is None for Langevin
+        dynamics and BAOAB, and then nothing else is compiled.
     work
         (2, d) numbers of scratch.
     """
@@ -72,7 +75,7 @@ class Dynamics(NamedTuple):
     leapfrog: int
     furthest: float
     momentum: np.ndarray
-    thermostat: np.ndarray
+    thermostat: np.ndarray | None
     work: np.ndarray
 
 
@@ -94,13 +97,21 @@ def move(dynamics, theta, gradient, h, iteration, rng):
         _euler(white, h, dynamics.kept, rng, shift)
     elif dynamics.kind == BAOAB:
         _baoab(white, h, kick, dynamics, rng, shift)
-    elif dynamics.kind == BADODAB:
-        _badodab(white, h, dynamics, rng, shift)
     else:
-        _momentum_euler(white, h, dynamics, rng, shift)
+        _by_friction(white, h, dynamics, dynamics.thermostat, rng, shift)
     apply(dynamics.factor, shift, white)
     for j in range(len(theta)):
         theta[j] += white[j]
+
+
+@compiled
+def _by_friction(w, h, dynamics, xi, rng, shift):
+    if xi is None:  # numba leaves out what follows, for an argument that is always None
+        return
+    if dynamics.kind == BADODAB:
+        _badodab(w, h, dynamics, xi, rng, shift)
+    else:
+        _momentum_euler(w, h, dynamics, xi, rng, shift)
 
 
 @compiled
@@ -131,8 +142,8 @@ def _temperature(r):
 
 
 @compiled
-def _badodab(w, h, dynamics, rng, shift):
-    step, r, xi = np.sqrt(h), dynamics.momentum, dynamics.thermostat
+def _badodab(w, h, dynamics, xi, rng, shift):
+    step, r = np.sqrt(h), dynamics.momentum
     for j in range(len(w)):
         r[j] += step * w[j]
         shift[j] = 0.5 * step * r[j]
@@ -149,8 +160,8 @@ def _badodab(w, h, dynamics, rng, shift):
 
 
 @compiled
-def _momentum_euler(w, h, dynamics, rng, shift):
-    step, r, xi = np.sqrt(h), dynamics.momentum, dynamics.thermostat
+def _momentum_euler(w, h, dynamics, xi, rng, shift):
+    step, r = np.sqrt(h), dynamics.momentum
     drag = xi[0] if dynamics.kind == THERMOSTAT_EULER else dynamics.friction
     spread = np.sqrt(2 * dynamics.friction * step)
     for j in range(len(w)):

@@ -61,7 +61,8 @@ class Estimator(NamedTuple):
     refresh
         Iterations after which θ̂ moves to where the chain stands (SVRG); 0: never.
     tables, sums, fresh
-        SAGA's tables of gradients, their sums, and room for the gradients of one minibatch.
+        SAGA's tables of gradients, their sums, and room for the gradients of one minibatch. Without
+        tables, None, nothing that needs them is compiled.
     work
         (2, d) numbers of scratch.
     """
@@ -73,7 +74,7 @@ class Estimator(NamedTuple):
     constant: np.ndarray
     exponents: np.ndarray
     refresh: int
-    tables: tuple
+    tables: tuple | None
     sums: np.ndarray
     fresh: np.ndarray
     work: np.ndarray
@@ -89,10 +90,8 @@ def estimate(estimator, rng, out):
         standard(e.plates, e.points, rng, out)
     elif e.kind == CONTROL_VARIATE:
         control_variate(e, rng, out)
-    elif e.kind == SAGA:
-        saga(e.plates, e.points, e.tables, e.sums, e.fresh, rng, out)
     else:
-        saga_blocks(e.plates, e.points, e.tables, e.sums, e.fresh, rng, out)
+        _by_tables(e.kind, e.plates, e.points, e.tables, e.sums, e.fresh, rng, out)
 
 
 @compiled
@@ -146,6 +145,16 @@ def control_variate(estimator, rng, out):
             way = e.exponents[j] * (e.points[0, j] - e.points[1, j])
             e.work[1, j] *= np.exp(min(max(way, -_FURTHEST), _FURTHEST))
         out[j] += e.work[0, j] + e.work[1, j]
+
+
+@compiled
+def _by_tables(kind, plates, points, tables, sums, fresh, rng, out):
+    if tables is None:  # numba leaves out what follows, for an argument that is always None
+        return
+    if kind == SAGA:
+        saga(plates, points, tables, sums, fresh, rng, out)
+    else:
+        saga_blocks(plates, points, tables, sums, fresh, rng, out)
 
 
 @compiled

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 import numpy as np
-from scipy.stats import norm, rankdata
+from scipy.special import ndtri
 
 WIDTH = 320
 CHAIN_COLORS = ("#2a78b8", "#d9711c", "#3a8f5d", "#8b5fbf", "#b8488a", "#7a6a4f")
@@ -29,9 +29,11 @@ def ranks(x: np.ndarray, effective: float) -> str:
     The band is where 99 of 100 bars of chains that agree are, for so many `effective` draws.
     """
     chains, draws = x.shape
+    from scipy.stats import rankdata  # half a second of imports, for a figure
+
     place = (rankdata(x).reshape(x.shape) - 0.5) / x.size
     counts = np.stack([np.histogram(one, _BINS, (0, 1))[0] for one in place]) / draws * _BINS
-    spread = norm.isf(0.005) * np.sqrt(_BINS * (1 - 1 / _BINS) / max(effective / chains, 1.0))
+    spread = -ndtri(0.005) * np.sqrt(_BINS * (1 - 1 / _BINS) / max(effective / chains, 1.0))
     row, top = 34, max(2.0, float(counts.max()))
     height, parts = chains * row + 4, []
     for i, bars in enumerate(counts):

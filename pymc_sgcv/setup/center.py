@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pymc_sgcv.engine.blas import one_blas_thread
+from pymc_sgcv.engine.progress import listening
 from pymc_sgcv.errors import warn
 from pymc_sgcv.kernel.preconditioners import Preconditioner, from_array
 from pymc_sgcv.model.start import initial_point
@@ -223,21 +225,15 @@ def _finish(search: Search) -> Center:
     )
 
 
-class progress:
+@contextmanager
+def progress(show: bool) -> Iterator[Callable[[str, float], None]]:
     """A progress bar that says what the search is doing."""
+    text = TextColumn("Finding the center: {task.description}")
+    with Progress(text, BarColumn(), TimeElapsedColumn(), disable=not show) as bar:
+        task = bar.add_task("starting", total=1.0)
 
-    def __init__(self, show: bool):
-        self.bar = Progress(
-            TextColumn("Finding the center: {task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            disable=not show,
-        )
+        def compiling(what: str) -> None:
+            bar.update(task, description=f"compiling {what}" if what else "starting")
 
-    def __enter__(self) -> Callable[[str, float], None]:
-        self.bar.start()
-        self.task = self.bar.add_task("starting", total=1.0)
-        return lambda what, share: self.bar.update(self.task, description=what, completed=share)
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        with listening(compiling):
+            yield lambda what, share: bar.update(task, description=what, completed=share)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
+from pymc_sgcv.engine.progress import compilation_shown
 from pymc_sgcv.rows.population import SAMPLE
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_near, progress, unconstrained
@@ -79,7 +80,8 @@ def find_center(
     _check_positive(step_size=1.0 if step_size is None else step_size, passes=passes)
     check_mapping("start", start, "values by variable name")
     rng = given_generator("random_seed", random_seed)
-    problem = Problem(given_model(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
+    with compilation_shown(progressbar):
+        problem = Problem(given_model(model), batch_size=batch_size, compile_kwargs=compile_kwargs)
     theta = unconstrained(problem.target, start or {}, "start")
     if problem.population == SAMPLE:
         with one_blas_thread(), progress(progressbar) as report:

@@ -20,6 +20,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_sgcv.arguments import Seed, check_mapping, given_generator, given_model
 from pymc_sgcv.engine.blas import one_blas_thread
+from pymc_sgcv.engine.progress import compilation_shown
 from pymc_sgcv.kernel.chain import Chain
 from pymc_sgcv.kernel.estimators import STANDARD, Kind
 from pymc_sgcv.kernel.schedules import step_sizes
@@ -145,7 +146,8 @@ class StochasticGradientStep(BlockedStep):
         self._plan: Plan | None = None
         if _plan is not None:  # of an earlier run, for which the rows were proven
             self._plan = self._of_ours(_plan)
-        problem = self._build_problem(proven=_plan is not None)
+        with compilation_shown(progressbar):
+            problem = self._build_problem(proven=_plan is not None)
         warn_about_minibatches_of_others(type(self).__name__, problem.target)
         self.moving: dict[str, Any] = {}
         self.started = False
@@ -227,7 +229,8 @@ class StochasticGradientStep(BlockedStep):
 
     def _make_plan(self, log: bool = True) -> Plan:
         rng, name = np.random.default_rng(self._seed), type(self).__name__ if log else None
-        return make_plan(name, self.problem, self.settings, self._center, rng)
+        with compilation_shown(self.settings.progressbar):
+            return make_plan(name, self.problem, self.settings, self._center, rng)
 
     def _declare_statistics(self) -> None:
         kinds: dict[str, tuple[Any, list[int]]] = {

@@ -230,5 +230,57 @@ def gallery_weighted_custom(n):
     return model
 
 
+@case
+def gallery_counted_rows(n):
+    """A row for each kind of trial, with how often it was seen: frequency weights."""
+    d = frame(n)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        rate = pm.math.exp(b[0] + b[1] * d.x.values)
+        loglike = pm.logp(pm.Poisson.dist(rate), d["count"].values)
+        pm.Potential("y", (d.weight.values * loglike).sum())
+    return model
+
+
+@case
+def gallery_bounds_of_each_row(n):
+    """Every measurement has a detection limit of its own."""
+    d = frame(n)
+    lower = np.random.default_rng(5).normal(-1, 0.5, n)
+    with pm.Model() as model:
+        b, s = pm.Normal("b", 0, 1, shape=2), pm.HalfNormal("s", 1)
+        latent = pm.Normal.dist(b[0] + b[1] * d.x.values, s)
+        observed = np.maximum(d.y.values, lower)
+        pm.Censored("y", latent, lower=lower, upper=None, observed=observed)
+    return model
+
+
+@case
+def gallery_expected_value_of_a_mixture(n):
+    """Outliers by hand, as `pm.Mixture` of two distributions with predictors."""
+    d = frame(n)
+    with pm.Model() as model:
+        b, s = pm.Normal("b", 0, 1, shape=2), pm.HalfNormal("s", 1)
+        mean, out = b[0] + b[1] * d.x.values, pm.Beta("out", 1, 9)
+        parts = [pm.Normal.dist(mean, s), pm.Normal.dist(mean, 5 * s)]
+        weights = pm.math.stack([1 - out, out])
+        pm.Mixture("y", w=weights, comp_dists=parts, observed=d.heavy.values)
+    return model
+
+
+@case
+def gallery_two_outcomes_of_the_same_rows(n):
+    """A joint model: whether, and then how much, the second of some rows only."""
+    d = frame(n)
+    paid = d.yes.values == 1
+    with pm.Model() as model:
+        b, c, s = pm.Normal("b", shape=2), pm.Normal("c", shape=2), pm.HalfNormal("s")
+        score = b[0] + b[1] * d.x.values
+        pm.Bernoulli("whether", logit_p=score, observed=d.yes.values)
+        mean = c[0] + c[1] * score[paid]
+        pm.LogNormal("much", mean, s, observed=d.positive.values[paid])
+    return model
+
+
 for _name in FORMULAS:
     CASES[f"bambi_{_name}"] = lambda n, name=_name: formula(name, n)

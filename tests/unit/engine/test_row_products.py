@@ -6,7 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_sgcv.engine.row_products import FEW, RowProduct, skinny_mode
+from pymc_sgcv.engine.row_products import FEW, RowProduct, product_mode
 
 RNG = np.random.default_rng(0)
 
@@ -16,7 +16,7 @@ def products():
     """a @ rows.T, weights @ rows and the same with a factor that is not contiguous."""
     a, w, rows = pt.dmatrix("a"), pt.dmatrix("w"), pt.dmatrix("rows")
     outputs = [a @ rows.T, w @ rows, w[:, ::-1] @ rows]
-    return pytensor.function([a, w, rows], outputs, mode=skinny_mode())
+    return pytensor.function([a, w, rows], outputs, mode=product_mode(stacked=True))
 
 
 def test_products_with_rows_are_replaced(products):

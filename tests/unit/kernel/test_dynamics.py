@@ -203,7 +203,7 @@ def test_a_thermostat_at_zero_or_below_still_adds_its_noise(full, xi):
     """dr = −ξ r dt + √(2γ) dB over ε has variance 2γ ∫ exp(−2ξs) ds, that is 2γε for ξ = 0."""
     h, gamma, r = 0.04, 0.7, np.array([1.0, -1.0])  # r·r/d = 1: ξ stays for the first half step
     chain = started(full, "badodab", start=MODE, friction=gamma)
-    chain.dynamics.momentum[:], chain.dynamics.thermostat[:] = r, xi
+    chain.dynamics.momentum[:], chain.thermostat[:] = r, xi
     state, e = chain.random.copy(), np.sqrt(h)
     run(chain, np.array([h]))
     below(state, N)

@@ -20,7 +20,7 @@ Y = np.arange(N) % 3
 
 
 def full_data(batch):
-    return [variable for variable in batch.owner.inputs[:-1]]
+    return list(batch.owner.inputs[:-1])
 
 
 def declared(x=X, y=Y, **size):
