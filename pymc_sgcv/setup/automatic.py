@@ -39,6 +39,8 @@ from pymc_sgcv.setup.weights import PREFERENTIAL, prefer
 _log = logging.getLogger("pymc.sgcv")
 _BESIDE_OTHERS = 0.1
 """The longest step where other step methods sample some of the variables."""
+_FURTHEST_BACK = 1.5
+"""h λ where the curvature λ is largest: such a step goes this half way back, and 4 is unstable."""
 
 
 def make_plan(
@@ -127,7 +129,7 @@ def _decide(
             longest = longest_step(bending(center.factor, even_part(problem, center, draws)))
         if problem.target.others:  # whose values move the curvature: leave room for that
             longest = min(longest, _BESIDE_OTHERS)
-        longest /= stretch(problem, center, factor, rng)
+        longest = min(longest, _FURTHEST_BACK / stretch(problem, center, factor, rng))
         same = method.fixes_center and factor is center.factor
         tuner = Tuner(problem, method, center, settings, draws, longest, rng)
         tuning = tuner.tune(noise if same else None)

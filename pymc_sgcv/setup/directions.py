@@ -75,7 +75,9 @@ def _lengths(values: np.ndarray) -> np.ndarray:
 
 
 def _believed(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
-    return residuals < _RESIDUAL * np.maximum(np.abs(values - 1), _FAR)
+    """Whether what is left of each in others is small, stretched by its length as it will be."""
+    left = residuals * np.maximum(_lengths(values), 1.0)
+    return left < _RESIDUAL * np.maximum(np.abs(values - 1), _FAR)
 
 
 def _missing(values: np.ndarray, residuals: np.ndarray) -> bool:

@@ -28,7 +28,8 @@ _RELEVANT = 20.0
 _MASS = 8.0
 """The same for a hill's mass, as far as its widths are known: one of 3000, or some more."""
 _MOVES = 2
-_SOME_ROWS = 5000
+_SOME_ROWS, _ROWS_EACH = 5000, 100
+"""Rows that tell whether there may be a valley: of all in the data, and for each parameter."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _search(
         rough = center_near(
             problem, start, rng, passes=1.0, polish=False, factor=factor, degree=degree
         )
-        some = min(1.0, _SOME_ROWS / problem.n_rows)
+        some = min(1.0, max(_SOME_ROWS, _ROWS_EACH * problem.size) / problem.n_rows)
         line = between(problem, center, rough, some)
         if not (line.depth > _VALLEY or line.height > _VALLEY):
             return None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -30,19 +31,19 @@ from pymc_sgcv.setup.probes import colours, probed_scales
 from pymc_sgcv.setup.tuner import resize
 
 _ITERATIONS = 4000
-_FEWER_ITERATIONS = 1000
-"""Where only coordinates and a few directions are refined."""
-_STEP = 0.2
+_FEWER_ITERATIONS = 500
+"""Where only coordinates and a few directions are refined, by longer steps."""
+_STEP, _LONGER_STEP = 0.2, 0.4
 _EVEN = 24
 """Pairs of points at which the score is compared with a line."""
-_POINTS = 2
-"""Draws over which the curvature of many parameters is averaged."""
+_POINTS = 1
+"""Pairs of points over which the curvature of many parameters is averaged."""
 _TRUST = 0.3
 """How far, as a prior standard deviation, the precision may be from its first estimate."""
 _ROUNDS, _MORE_ROUNDS = 2, 4
 """The latter where covariances are not regressed."""
-_APPROACHES, _APPROACH = 10, 400
-"""Short runs, and their iterations, until the scales of group effects have come to rest."""
+_APPROACHES, _APPROACH = 10, 80
+"""Short runs, and their time (steps × iterations), until scales of group effects are at rest."""
 _MOST_UNKNOWN = 0.5
 """Standard deviation of a scale's logarithm that such a run believes in at most."""
 _STILL = 1.5
@@ -108,7 +109,7 @@ def approach(problem: Problem, center: Center, rng: np.random.Generator) -> Cent
     for _ in range(_APPROACHES):
         center = _cautious(center, held)
         points = around(center, rng)
-        run = _run(problem, center, None, points, rng, _APPROACH)
+        run = _run(problem, center, None, points, rng, time=_APPROACH)
         draws, gradients = (x[len(x) // 2 :] for x in run)
         position, F = draws.mean(0), center.factor
         spread = F.spread()
@@ -171,21 +172,21 @@ def _run(
     noise: np.ndarray | None,
     points: np.ndarray,
     rng: np.random.Generator,
-    iterations: int | None = None,
+    time: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """A chain around the center, with steps short enough for the gradient noise at `points`."""
     d, method = problem.size, control_variate(center)
     if noise is None:
         noise = gradient_noise(problem, method, points, center.factor, rng)
     largest = worst(center.factor, noise)
-    n = max(min(_ITERATIONS, 1500 + 50 * d), 20 * d)
+    n, h = max(min(_ITERATIONS, 1500 + 50 * d), 20 * d), _STEP
     if not center.factor.complete:
-        n = int(min(_FEWER_ITERATIONS, max(200, MOST_NUMBERS // d)))
+        n, h = int(min(_FEWER_ITERATIONS, max(200, MOST_NUMBERS // d))), _LONGER_STEP
     if problem.chooses_batch and largest > _NOISE:
         resize(problem, _NOISE / largest)
         largest = _NOISE
-    n = iterations or n
-    h = min(_STEP, 0.8 / largest, 1 / stretch(problem, center, center.factor, rng))
+    n = n if time is None else round(time / h)
+    h = min(h, 0.8 / largest, 1 / stretch(problem, center, center.factor, rng))
     for _ in range(6):
         draws, gradients = np.empty((n, d)), np.empty((n, d))
         chain = Chain(problem, method)
@@ -241,10 +242,23 @@ def _refined(
         assert isinstance(center.factor, Coordinatewise)
         labels, scales = colours(problem.target), center.factor.scales
         scales = probed_scales(gradient, position, labels, rng, scales)
-        some = np.linspace(0, len(draws) - 1, _POINTS + 1).astype(int)[1:]
-        blocks = group_blocks(gradient, draws[some], problem.target, scales, rng)
-        factor = low_rank_factor(gradient, draws[some], scales, rng, blocks)
+        points = _mirrored(gradient, position, draws)
+        blocks = group_blocks(gradient, points, problem.target, scales, rng)
+        factor = low_rank_factor(gradient, points, scales, rng, blocks)
     return center_at(problem, coordinates.place(position), factor, center.degree)
+
+
+def _mirrored(
+    gradient: Callable[[np.ndarray], np.ndarray], position: np.ndarray, draws: np.ndarray
+) -> np.ndarray:
+    """Some draws, and their images on the other side of the mean, if these are in the support.
+
+    Over such pairs whatever is odd about the mean cancels from an average of the curvature: a ridge
+    that bends has the direction there that it has in the middle.
+    """
+    some = draws[np.linspace(0, len(draws) - 1, _POINTS + 1).astype(int)[1:]]
+    images = 2 * position - some
+    return np.concatenate([some, images[np.isfinite(gradient(images)).all(1)]])
 
 
 def _mean(factor: Preconditioner, draws: np.ndarray, gradients: np.ndarray) -> np.ndarray:
