@@ -102,7 +102,7 @@ def _decide(
     estimator = settings.estimator
     if settings.weights_are(PREFERENTIAL):
         assert center is not None
-        prefer(problem, center.theta, center.factor, estimator == STANDARD, rng)
+        prefer(problem, center, estimator == STANDARD, rng)
     if automatic and center is not None and center.degree is not None:
         center = approach(problem, center, rng)
     if automatic and settings.weights_are("auto") and not estimator.tabled:
