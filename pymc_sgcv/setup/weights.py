@@ -53,9 +53,7 @@ def prefer(problem: Problem, center: Center, plain: bool, rng: np.random.Generat
         )
     unweighted = (None,) * len(problem.rows)
     problem.lay_out(replace(problem.layout, subsampling="iid", weights=unweighted))
-    positions = center.position + center.factor.apply(
-        rng.standard_normal((_DRAWS, problem.size))
-    )
+    positions = center.position + center.factor.apply(rng.standard_normal((_DRAWS, problem.size)))
     if not plain:
         positions = np.vstack([center.position, positions])
     weights = tuple(
