@@ -24,6 +24,7 @@ from pymc_sgcv.setup.modes import highest_center
 from pymc_sgcv.setup.noise import FURTHEST, around, control_variate, gradient_noise
 from pymc_sgcv.setup.pilot import approach, even_part, pilot, stretch
 from pymc_sgcv.setup.plan import Plan, Settings
+from pymc_sgcv.setup.rotations import warn_about_rotations
 from pymc_sgcv.setup.search import WIDE_LIMIT, refuse_infinite_gradient
 from pymc_sgcv.setup.tuner import Tuner
 from pymc_sgcv.setup.tuning import (
@@ -63,6 +64,8 @@ def make_plan(
     resolved: Center | None = None
     with one_blas_thread(), nullcontext() if name else _nothing_said():
         if _needs_center(settings, center):
+            if settings.automatic:
+                warn_about_rotations(problem, np.random.default_rng(0))
             resolved = _resolve_center(problem, center, settings, rng)
             if settings.fixes_center:
                 _warn_if_far(resolved)

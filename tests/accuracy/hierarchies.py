@@ -84,7 +84,7 @@ def _no_spread(name: str, model: pm.Model) -> dict:
     return {
         "model": name, "N": step.problem.n_rows, "d": step.problem.size, "seeds": len(found),
         "scales": ", ".join(found), "quadrature": f"{mean:.4f} ± {sd:.4f}",
-        "right": right, "told of tau": told,
+        "right": int(right), "told of tau": told,
     }  # fmt: skip
 
 
