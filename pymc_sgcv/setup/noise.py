@@ -100,14 +100,17 @@ def _steadied(noise: np.ndarray, count: int, problem: Problem) -> np.ndarray:
 
     The largest of thousands of mean squares of `count` numbers is half as large again by chance.
     Logarithms within a variable are drawn to their mean by the share of their variance that is
-    chance, 2 / count: what groups of equal size have in common is kept, and what they have not.
+    chance, 2 / count, but for those that are further away than chance takes any: groups of about
+    equal size come out alike, a few that are noisier than the rest stay so.
     """
     out = np.array(noise)
     for p in problem.target.parameters:
         own = np.log(np.maximum(noise[p.start : p.stop], 1e-300))
         if len(own) > FEW:
-            real = max(0.0, 1 - 2 / count / max(own.var(), 1e-300))
-            out[p.start : p.stop] = np.exp(own.mean() + real * (own - own.mean()))
+            way, chance = own - own.mean(), 2 / count
+            shared = min(1.0, chance / max(way.var(), 1e-300))
+            near = np.abs(way) < np.sqrt(2 * np.log(len(own)) * chance)
+            out[p.start : p.stop] = np.exp(own - np.where(near, shared * way, 0.0))
     return out
 
 

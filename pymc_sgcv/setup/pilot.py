@@ -14,7 +14,7 @@ from pymc_sgcv.kernel.chain import Chain, Divergence
 from pymc_sgcv.kernel.preconditioners import Coordinatewise, Dense, Preconditioner, Wide, square
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_at
-from pymc_sgcv.setup.centring import best_degree, scale_parameters
+from pymc_sgcv.setup.centring import best_degree, scale_parameters, widest
 from pymc_sgcv.setup.curvature import largest_curvature
 from pymc_sgcv.setup.directions import low_rank_factor
 from pymc_sgcv.setup.following import follow
@@ -242,6 +242,7 @@ def _refined(
         assert isinstance(center.factor, Coordinatewise)
         labels, scales = colours(problem.target), center.factor.scales
         scales = probed_scales(gradient, position, labels, rng, scales)
+        scales = np.minimum(scales, widest(coordinates, position, problem.size))
         points = _mirrored(gradient, position, draws)
         blocks = group_blocks(gradient, points, problem.target, scales, rng)
         factor = low_rank_factor(gradient, points, scales, rng, blocks)
