@@ -31,8 +31,8 @@ from pymc_sgcv.setup.probes import colours, probed_scales
 from pymc_sgcv.setup.tuner import resize
 
 _ITERATIONS = 4000
-_FEWER_ITERATIONS = 500
-"""Where only coordinates and a few directions are refined, by longer steps."""
+_FEWER_ITERATIONS = 1000
+"""Where only coordinates and a few directions are refined; fewer by far of longer steps."""
 _STEP, _LONGER_STEP = 0.2, 0.4
 _EVEN = 24
 """Pairs of points at which the score is compared with a line."""
@@ -42,8 +42,8 @@ _TRUST = 0.3
 """How far, as a prior standard deviation, the precision may be from its first estimate."""
 _ROUNDS, _MORE_ROUNDS = 2, 4
 """The latter where covariances are not regressed."""
-_APPROACHES, _APPROACH = 10, 80
-"""Short runs, and their time (steps × iterations), until scales of group effects are at rest."""
+_APPROACHES, _APPROACH = 10, 400
+"""Short runs, and their iterations, until the scales of group effects have come to rest."""
 _MOST_UNKNOWN = 0.5
 """Standard deviation of a scale's logarithm that such a run believes in at most."""
 _STILL = 1.5
@@ -109,7 +109,7 @@ def approach(problem: Problem, center: Center, rng: np.random.Generator) -> Cent
     for _ in range(_APPROACHES):
         center = _cautious(center, held)
         points = around(center, rng)
-        run = _run(problem, center, None, points, rng, time=_APPROACH)
+        run = _run(problem, center, None, points, rng, _APPROACH)
         draws, gradients = (x[len(x) // 2 :] for x in run)
         position, F = draws.mean(0), center.factor
         spread = F.spread()
@@ -172,21 +172,23 @@ def _run(
     noise: np.ndarray | None,
     points: np.ndarray,
     rng: np.random.Generator,
-    time: float | None = None,
+    iterations: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """A chain around the center, with steps short enough for the gradient noise at `points`."""
     d, method = problem.size, control_variate(center)
     if noise is None:
         noise = gradient_noise(problem, method, points, center.factor, rng)
     largest = worst(center.factor, noise)
-    n, h = max(min(_ITERATIONS, 1500 + 50 * d), 20 * d), _STEP
+    n, longest = max(min(_ITERATIONS, 1500 + 50 * d), 20 * d), _STEP
     if not center.factor.complete:
-        n, h = int(min(_FEWER_ITERATIONS, max(200, MOST_NUMBERS // d))), _LONGER_STEP
+        n, longest = int(min(_FEWER_ITERATIONS, max(200, MOST_NUMBERS // d))), _LONGER_STEP
+    n = iterations or n
     if problem.chooses_batch and largest > _NOISE:
         resize(problem, _NOISE / largest)
         largest = _NOISE
-    n = n if time is None else round(time / h)
-    h = min(h, 0.8 / largest, 1 / stretch(problem, center, center.factor, rng))
+    h = min(longest, 0.8 / largest, 1 / stretch(problem, center, center.factor, rng))
+    if h > _STEP:  # as long a way in fewer steps
+        n = max(round(n * _STEP / h), min(n, 200))
     for _ in range(6):
         draws, gradients = np.empty((n, d)), np.empty((n, d))
         chain = Chain(problem, method)
