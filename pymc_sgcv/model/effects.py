@@ -129,6 +129,8 @@ def _offset(
         if len(others) != 1 or not _random(model, others[0]):
             continue
         other, product = pt.as_tensor_variable(others[0]), node.outputs[0]
+        if _scalar_op(node, scalar.TrueDiv):
+            other = 1.0 / other
         core = node.op.core_op if isinstance(node.op, Blockwise) else node.op
         if isinstance(core, Dot):
             if own is rv and rv.type.ndim == 2 and other.type.ndim == 2:
@@ -161,14 +163,14 @@ def _uses(model: pm.Model) -> _Uses:
 
 
 def _multiplications(rv: Variable, uses: _Uses) -> Iterator[tuple[Apply, Variable]]:
-    """Products that a variable is a factor of, by itself or after views of it, and which it is."""
+    """Products and quotients that a variable, or a view of it, is a factor of; and that factor."""
     waiting = [rv]
     while waiting:
         variable = waiting.pop()
         for node in uses.get(variable, []):
             core = node.op.core_op if isinstance(node.op, Blockwise) else node.op
             is_product = isinstance(core, Dot) or _scalar_op(node, scalar.Mul)
-            if is_product:
+            if is_product or (_scalar_op(node, scalar.TrueDiv) and node.inputs[0] is variable):
                 yield node, variable
             elif isinstance(node.op, _VIEWS) and node.inputs[0] is variable:
                 waiting.append(node.outputs[0])

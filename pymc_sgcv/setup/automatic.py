@@ -33,6 +33,7 @@ from pymc_sgcv.setup.noise import FURTHEST, around, control_variate, gradient_no
 from pymc_sgcv.setup.pilot import approach, even_part, pilot, stretch
 from pymc_sgcv.setup.plan import Plan, Settings
 from pymc_sgcv.setup.represent import represent
+from pymc_sgcv.setup.rotations import warn_about_rotations
 from pymc_sgcv.setup.search import WIDE_LIMIT, refuse_infinite_gradient
 from pymc_sgcv.setup.tuner import Tuner
 from pymc_sgcv.setup.tuning import (
@@ -48,6 +49,8 @@ from pymc_sgcv.setup.weights import PREFERENTIAL, prefer
 _log = logging.getLogger("pymc.sgcv")
 _BESIDE_OTHERS = 0.1
 """The longest step where other step methods sample some of the variables."""
+_FURTHEST_BACK = 1.5
+"""h λ where the curvature λ is largest: such a step goes this half way back, and 4 is unstable."""
 
 
 def make_plan(
@@ -69,6 +72,8 @@ def make_plan(
     resolved: Center | None = None
     with one_blas_thread(), nullcontext() if name else _nothing_said():
         if _needs_center(settings, center) or problem.population == SAMPLE:
+            if settings.automatic:
+                warn_about_rotations(problem, np.random.default_rng(0))
             resolved = _resolve_center(problem, center, settings, rng)
             if settings.fixes_center:
                 _warn_if_far(resolved)
@@ -108,7 +113,7 @@ def _decide(
     estimator = settings.estimator
     if settings.weights_are(PREFERENTIAL):
         assert center is not None
-        prefer(problem, center.theta, center.factor, estimator == STANDARD, rng)
+        prefer(problem, center, estimator == STANDARD, rng)
     if automatic and center is not None and center.degree is not None:
         center = approach(problem, center, rng)
     if automatic and settings.weights_are("auto") and not estimator.tabled:
@@ -135,7 +140,7 @@ def _decide(
             longest = longest_step(bending(center.factor, even_part(problem, center, draws)))
         if problem.target.others:  # whose values move the curvature: leave room for that
             longest = min(longest, _BESIDE_OTHERS)
-        longest /= stretch(problem, center, factor, rng)
+        longest = min(longest, _FURTHEST_BACK / stretch(problem, center, factor, rng))
         same = method.fixes_center and factor is center.factor
         tuner = Tuner(problem, method, center, settings, draws, longest, rng)
         tuning = tuner.tune(noise if same else None)

@@ -12,6 +12,8 @@ from pymc_sgcv.setup.probes import colours, curvatures
 
 _WIDTH = 0.5
 """Half the width of a difference, in prior standard deviations."""
+_WIDEST = 3.0
+"""Prior scales that the standard deviation of an effect may be."""
 _DRAWS, _SMALL = 200, 0.02
 """τ is small at this quantile of so many draws."""
 
@@ -41,6 +43,21 @@ def information_shares(
         data = np.nan_to_num(np.maximum(information[p.start : p.stop], 0.0)) * tau[own] ** 2
         shares[own] = data / (1 + data)
     return shares
+
+
+def widest(coordinates: Coordinates, position: np.ndarray, size: int) -> np.ndarray:
+    """Standard deviations that no parameter has more of: of effects some times that of their prior.
+
+    Where an effect with heavy tails is far out, the density is not concave along it, and curvature
+    knows no scale.
+    """
+    most, change = np.full(size, np.inf), coordinates.change
+    if change is not None and coordinates.degree is not None:
+        own = np.exp(coordinates.degree * change.log_scales(coordinates.place(position)))
+        for block in change.geometry.blocks:
+            p = block.parameter
+            most[p.start : p.stop] = _WIDEST * own[block.start : block.stop]
+    return most
 
 
 def best_degree(

@@ -75,7 +75,9 @@ def _lengths(values: np.ndarray) -> np.ndarray:
 
 
 def _believed(values: np.ndarray, residuals: np.ndarray) -> np.ndarray:
-    return residuals < _RESIDUAL * np.maximum(np.abs(values - 1), _FAR)
+    """Whether what is left of each in others is small, stretched by its length as it will be."""
+    left = residuals * np.maximum(_lengths(values), 1.0)
+    return left < _RESIDUAL * np.maximum(np.abs(values - 1), _FAR)
 
 
 def _missing(values: np.ndarray, residuals: np.ndarray) -> bool:
@@ -97,20 +99,20 @@ def lanczos(
     orthogonalised in full. ARPACK would go on until its tolerance is met, which the rounding of
     differences may not allow.
     """
-    basis: list[np.ndarray] = []
+    basis = np.empty((min(d, most), d))
     a: list[float] = []
     b: list[float] = []
     v = rng.standard_normal(d)
     v /= np.linalg.norm(v)
     while True:
-        basis.append(v)
+        basis[len(a)] = v
         w = product(v)
         a.append(float(v @ w))
-        known = np.stack(basis)
+        known = basis[: len(a)]
         for _ in range(2):
             w = w - (known @ w) @ known
         b.append(float(np.linalg.norm(w)))
-        count = len(basis)
+        count = len(a)
         ended = count == min(d, most) or not b[-1] > 1e-8 * np.abs(a).max()
         if ended or count % _STEPS == 0:
             values, vectors = eigh_tridiagonal(a, b[:-1])

@@ -27,8 +27,11 @@ _RELEVANT = 20.0
 """A hill lower than the center by more than this holds no mass worth mentioning."""
 _MASS = 8.0
 """The same for a hill's mass, as far as its widths are known: one of 3000, or some more."""
+_UNSURE = 0.1
+"""Error of the logarithm of a width, of all parameters on average, where these are many."""
 _MOVES = 2
-_SOME_ROWS = 5000
+_SOME_ROWS, _ROWS_EACH = 5000, 100
+"""Rows that tell whether there may be a valley: of all in the data, and for each parameter."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ def _highest(problem: Problem, modes: list[Center]) -> Center:
     """The highest of several modes; the others are warned about, but for those without mass."""
     lines = [between(problem, modes[0], other, points=_FINE) for other in modes[1:]]
     heights = [0.0, *(line.height for line in lines)]
-    best = int(np.argmax(heights))
+    masses = [_mass(modes[0], *pair) for pair in zip(modes, heights, strict=True)]
+    best = int(np.argmax(np.where(np.array(masses) > -_MASS, heights, -np.inf)))
     for i, other in enumerate(modes):
         lower = heights[i] - heights[best]
         if i != best and lower > -_RELEVANT and _mass(modes[best], other, lower) > -_MASS:
@@ -84,11 +88,13 @@ def _highest(problem: Problem, modes: list[Center]) -> Center:
 def _mass(here: Center, there: Center, height: float) -> float:
     """The logarithm of the mass of a hill of this height over that of the hill `here`.
 
-    By their widths, or 0 where these are known of single parameters only.
+    By their widths. Where these are known of single parameters only, widths count if they are much
+    smaller there, as those of a thousand effects are where their scale has collapsed: a spike.
     """
+    widths = float(np.log(here.factor.ratios(there.factor)).sum())
     if not (here.factor.complete and there.factor.complete):
-        return 0.0
-    return height + float(np.log(here.factor.ratios(there.factor)).sum())
+        widths = min(0.0, widths + _UNSURE * here.factor.size)
+    return height + widths
 
 
 def _starts(problem: Problem, center: Center, rng: np.random.Generator) -> list[np.ndarray]:
@@ -112,7 +118,7 @@ def _search(
         rough = center_near(
             problem, start, rng, passes=1.0, polish=False, factor=factor, degree=degree
         )
-        some = min(1.0, _SOME_ROWS / problem.n_rows)
+        some = min(1.0, max(_SOME_ROWS, _ROWS_EACH * problem.size) / problem.n_rows)
         line = between(problem, center, rough, some)
         if not (line.depth > _VALLEY or line.height > _VALLEY):
             return None

@@ -14,6 +14,7 @@ from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, SAGA_BLOCKS, STAN
 from pymc_sgcv.kernel.preconditioners import COMPLETE_LIMIT, Preconditioner
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center
+from pymc_sgcv.setup.probes import FEW
 
 FURTHEST = 2.0
 """Standard deviations that a gradient may move a coordinate by in one iteration."""
@@ -89,7 +90,28 @@ def gradient_noise(
     if method.estimator == SAGA and problem.layout.subsampling == "block":
         shared = 0.7  # two or three reference points to a block
     noise = factor.moments(factor.apply_transposed(differences), scale)
+    if not factor.complete:
+        noise = _steadied(noise, len(differences), problem)
     return noise + shared * factor.identity()
+
+
+def _steadied(noise: np.ndarray, count: int, problem: Problem) -> np.ndarray:
+    """Noise of many parameters, without what chance alone spreads it by.
+
+    The largest of thousands of mean squares of `count` numbers is half as large again by chance.
+    Logarithms within a variable are drawn to their mean by the share of their variance that is
+    chance, 2 / count, but for those that are further away than chance takes any: groups of about
+    equal size come out alike, a few that are noisier than the rest stay so.
+    """
+    out = np.array(noise)
+    for p in problem.target.parameters:
+        own = np.log(np.maximum(noise[p.start : p.stop], 1e-300))
+        if len(own) > FEW:
+            way, chance = own - own.mean(), 2 / count
+            shared = min(1.0, chance / max(way.var(), 1e-300))
+            near = np.abs(way) < np.sqrt(2 * np.log(len(own)) * chance)
+            out[p.start : p.stop] = np.exp(own - np.where(near, shared * way, 0.0))
+    return out
 
 
 def line(x: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

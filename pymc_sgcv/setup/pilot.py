@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,7 @@ from pymc_sgcv.kernel.chain import Chain, Divergence
 from pymc_sgcv.kernel.preconditioners import Coordinatewise, Dense, Preconditioner, Wide, square
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_at
-from pymc_sgcv.setup.centring import best_degree, scale_parameters
+from pymc_sgcv.setup.centring import best_degree, scale_parameters, widest
 from pymc_sgcv.setup.curvature import largest_curvature
 from pymc_sgcv.setup.directions import low_rank_factor
 from pymc_sgcv.setup.following import follow
@@ -31,12 +32,12 @@ from pymc_sgcv.setup.tuner import resize
 
 _ITERATIONS = 4000
 _FEWER_ITERATIONS = 1000
-"""Where only coordinates and a few directions are refined."""
-_STEP = 0.2
+"""Where only coordinates and a few directions are refined; fewer by far of longer steps."""
+_STEP, _LONGER_STEP = 0.2, 0.4
 _EVEN = 24
 """Pairs of points at which the score is compared with a line."""
-_POINTS = 2
-"""Draws over which the curvature of many parameters is averaged."""
+_POINTS = 1
+"""Pairs of points over which the curvature of many parameters is averaged."""
 _TRUST = 0.3
 """How far, as a prior standard deviation, the precision may be from its first estimate."""
 _ROUNDS, _MORE_ROUNDS = 2, 4
@@ -178,14 +179,16 @@ def _run(
     if noise is None:
         noise = gradient_noise(problem, method, points, center.factor, rng)
     largest = worst(center.factor, noise)
-    n = max(min(_ITERATIONS, 1500 + 50 * d), 20 * d)
+    n, longest = max(min(_ITERATIONS, 1500 + 50 * d), 20 * d), _STEP
     if not center.factor.complete:
-        n = int(min(_FEWER_ITERATIONS, max(200, MOST_NUMBERS // d)))
+        n, longest = int(min(_FEWER_ITERATIONS, max(200, MOST_NUMBERS // d))), _LONGER_STEP
+    n = iterations or n
     if problem.chooses_batch and largest > _NOISE:
         resize(problem, _NOISE / largest)
         largest = _NOISE
-    n = iterations or n
-    h = min(_STEP, 0.8 / largest, 1 / stretch(problem, center, center.factor, rng))
+    h = min(longest, 0.8 / largest, 1 / stretch(problem, center, center.factor, rng))
+    if h > _STEP:  # as long a way in fewer steps
+        n = max(round(n * _STEP / h), min(n, 200))
     for _ in range(6):
         draws, gradients = np.empty((n, d)), np.empty((n, d))
         chain = Chain(problem, method)
@@ -241,10 +244,24 @@ def _refined(
         assert isinstance(center.factor, Coordinatewise)
         labels, scales = colours(problem.target), center.factor.scales
         scales = probed_scales(gradient, position, labels, rng, scales)
-        some = np.linspace(0, len(draws) - 1, _POINTS + 1).astype(int)[1:]
-        blocks = group_blocks(gradient, draws[some], problem.target, scales, rng)
-        factor = low_rank_factor(gradient, draws[some], scales, rng, blocks)
+        scales = np.minimum(scales, widest(coordinates, position, problem.size))
+        points = _mirrored(gradient, position, draws)
+        blocks = group_blocks(gradient, points, problem.target, scales, rng)
+        factor = low_rank_factor(gradient, points, scales, rng, blocks)
     return center_at(problem, coordinates.place(position), factor, center.degree)
+
+
+def _mirrored(
+    gradient: Callable[[np.ndarray], np.ndarray], position: np.ndarray, draws: np.ndarray
+) -> np.ndarray:
+    """Some draws, and their images on the other side of the mean, if these are in the support.
+
+    Over such pairs whatever is odd about the mean cancels from an average of the curvature: a ridge
+    that bends has the direction there that it has in the middle.
+    """
+    some = draws[np.linspace(0, len(draws) - 1, _POINTS + 1).astype(int)[1:]]
+    images = 2 * position - some
+    return np.concatenate([some, images[np.isfinite(gradient(images)).all(1)]])
 
 
 def _mean(factor: Preconditioner, draws: np.ndarray, gradients: np.ndarray) -> np.ndarray:

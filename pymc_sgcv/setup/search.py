@@ -19,7 +19,7 @@ from pymc_sgcv.kernel.estimators import STANDARD
 from pymc_sgcv.kernel.preconditioners import COMPLETE_LIMIT, Diagonal, Preconditioner, square
 from pymc_sgcv.model.target import Target
 from pymc_sgcv.rows.problem import Problem
-from pymc_sgcv.setup.centring import information_shares, scale_parameters
+from pymc_sgcv.setup.centring import information_shares, scale_parameters, widest
 from pymc_sgcv.setup.curvature import coordinate_scales, covariance_factor
 from pymc_sgcv.setup.directions import low_rank_factor
 from pymc_sgcv.setup.linked import group_blocks
@@ -106,19 +106,19 @@ class Search:
         return lambda points: self._gradient_at(points, fraction)
 
     def _scales(self) -> np.ndarray:
-        labels = colours(self.problem.target)
+        labels, scales = colours(self.problem.target), self.scales
         if self.dense is None:
             self.dense = self.problem.size <= WIDE_LIMIT and meet(
-                self._gradient_at, self.position, labels, self.scales, self.rng
+                self._gradient_at, self.position, labels, scales, self.rng
             )
         if not self.dense:
-            self.scales = probed_scales(
-                self._gradient_at, self.position, labels, self.rng, self.scales
-            )
+            probed = probed_scales(self._gradient_at, self.position, labels, self.rng, scales)
+            most = widest(self.coordinates, self.position, self.problem.size)
+            found = np.minimum(probed, most)
         else:
-            gradient = self._partial_gradient(1e5)
-            self.scales = coordinate_scales(gradient, self.position, self.scales)
-        return self.scales
+            found = coordinate_scales(self._partial_gradient(1e5), self.position, scales)
+        self.scales = found
+        return found
 
     def ascend(self, kind: int, step_size: float | None, passes: float) -> None:
         """Minibatch steps, longer ones first, each length until it finds no more signal.

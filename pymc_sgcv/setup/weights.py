@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_sgcv.kernel.preconditioners import Preconditioner
 from pymc_sgcv.rows.minibatch import Scratch, row_gradients
 from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup.center import Center
 
 PREFERENTIAL = "preferential"
 _DRAWS = 6
@@ -32,21 +32,15 @@ def can_look_at_rows(problem: Problem) -> bool:
     return problem.n_rows * problem.size * (_DRAWS + 1) <= _MOST_NUMBERS
 
 
-def prefer(
-    problem: Problem,
-    theta: np.ndarray,
-    factor: Preconditioner,
-    plain: bool,
-    rng: np.random.Generator,
-) -> None:
+def prefer(problem: Problem, center: Center, plain: bool, rng: np.random.Generator) -> None:
     """Lay out `problem` so that rows are drawn with preferential weights.
 
     Parameters
     ----------
     problem
         The model.
-    theta, factor
-        The center, and a factor of the covariance of the draws around it.
+    center
+        With a factor of the covariance of the draws around it.
     plain
         Whether the estimator is the standard one, whose noise is that of ℓᵢ′(θ) itself.
     rng
@@ -59,24 +53,30 @@ def prefer(
         )
     unweighted = (None,) * len(problem.rows)
     problem.lay_out(replace(problem.layout, subsampling="iid", weights=unweighted))
-    points = theta + factor.apply(rng.standard_normal((_DRAWS, problem.size)))
+    positions = center.position + center.factor.apply(rng.standard_normal((_DRAWS, problem.size)))
     if not plain:
-        points = np.vstack([theta, points])
-    weights = tuple(_of_plate(rows.scratch(), points, factor, plain) for rows in problem.rows)
+        positions = np.vstack([center.position, positions])
+    weights = tuple(
+        _of_plate(rows.scratch(), problem, center, positions, plain) for rows in problem.rows
+    )
     problem.lay_out(replace(problem.layout, weights=weights))
 
 
 def _of_plate(
-    scratch: Scratch, points: np.ndarray, factor: Preconditioner, plain: bool
+    scratch: Scratch, problem: Problem, center: Center, positions: np.ndarray, plain: bool
 ) -> np.ndarray:
-    n_rows, d = scratch.rows.n_rows, points.shape[1]
-    step = max(1, _CHUNK_NUMBERS // (len(points) * d))
+    n_rows, (count, d) = scratch.rows.n_rows, positions.shape
+    step = max(1, _CHUNK_NUMBERS // (count * d))
+    coordinates = problem.coordinates(center.degree)
+    points = np.ascontiguousarray(coordinates.place(positions))
 
     def chunk(start: int) -> np.ndarray:
-        g = np.empty((min(step, n_rows - start), len(points), d))
+        g = np.empty((min(step, n_rows - start), count, d))
         row_gradients(scratch.record, points, start, g)
+        if coordinates.change is not None:  # each with the Jacobian of its own point
+            g = coordinates.turn(np.tile(positions, (len(g), 1)), g.reshape(-1, d)).reshape(g.shape)
         v = g if plain else g[:, 1:] - g[:, :1]
-        white = factor.apply_transposed(v.reshape(-1, d))
+        white = center.factor.apply_transposed(v.reshape(-1, d))
         return np.sqrt((white.reshape(len(g), -1) ** 2).sum(1))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -1,141 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with thousands of group effects: what an effective draw and the set-up cost.
+"""Models with thousands of parameters: the cost of an effective draw and of the set-up, and errors.
 
 In units of one gradient over all rows, by the same compiled code on one thread; compilation is left
 out. An effective draw is that of the worst of all parameters, and costs the time of two threads.
+What NUTS takes is told in gradients, those of tuning left out.
 """
 
 from __future__ import annotations
 
+import copy
+import resource
 import time
+from collections.abc import Mapping
+from dataclasses import replace
+from multiprocessing import get_context
 
 import numpy as np
 import pymc as pm
+from scipy.special import ndtri
 
 import pymc_sgcv as sg
-from tests.accuracy.compare import sample
+from pymc_sgcv.results.batches import batch_means
+from pymc_sgcv.sampling.check import halved
+from tests.accuracy.compare import CACHE, sample, sample_nuts
+from tests.accuracy.groups import MODELS, exact_scale
 
-
-def logistic(groups: int, n_rows: int, offset: bool = False, zipf: bool = False) -> pm.Model:
-    """Eight predictors and an intercept for each group."""
-    rng = np.random.default_rng(0)
-    group = rng.integers(0, groups, n_rows)
-    if zipf:
-        share = 1 / np.arange(1, groups + 1)
-        drawn = rng.choice(groups, n_rows - groups, p=share / share.sum())
-        group = np.concatenate([np.arange(groups), drawn])
-    X = rng.normal(size=(n_rows, 8))
-    eta = X @ (0.3 * rng.normal(size=8)) + (-0.5 + 0.7 * rng.normal(size=groups))[group]
-    y = (rng.random(n_rows) < 1 / (1 + np.exp(-eta))).astype("int32")
-    with pm.Model() as model:
-        beta = pm.Normal("beta", 0, 1, shape=8)
-        u = _effects(groups, offset)
-        pm.Bernoulli("y", logit_p=X @ beta + u[group], observed=y)
-    return model
-
-
-def _effects(groups: int, offset: bool):
-    a, tau = pm.Normal("a", 0, 2), pm.HalfNormal("tau", 1)
-    if offset:
-        return a + tau * pm.Normal("z", 0, 1, shape=groups)
-    return pm.Normal("u", a, tau, shape=groups)
-
-
-def gaussian(offset: bool = False) -> pm.Model:
-    """1,000 groups of 5 rows."""
-    rng = np.random.default_rng(0)
-    group = np.repeat(np.arange(1000), 5)
-    y = 0.7 * rng.normal(size=1000)[group] + rng.normal(size=5000)
-    with pm.Model() as model:
-        u = _effects(1000, offset)
-        pm.Normal("y", u[group], pm.HalfNormal("sigma", 2), observed=y)
-    return model
-
-
-def slopes(offset: bool = False, groups: int = 500, each: int = 100) -> pm.Model:
-    """Correlated random intercepts and slopes."""
-    rng = np.random.default_rng(0)
-    group, x = np.repeat(np.arange(groups), each), rng.normal(size=groups * each)
-    root = np.linalg.cholesky(np.array([[0.5, 0.2], [0.2, 0.3]]))
-    u = np.array([1.0, 0.5]) + rng.normal(size=(groups, 2)) @ root.T
-    y = u[group, 0] + u[group, 1] * x + rng.normal(size=len(x))
-    with pm.Model() as model:
-        mu, sds = pm.Normal("mu", 0, 2, shape=2), pm.HalfNormal.dist(1.0, shape=2)
-        chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sds)
-        if offset:
-            ab = mu + pm.Normal("z", 0, 1, shape=(groups, 2)) @ chol.T
-        else:
-            ab = pm.MvNormal("ab", mu, chol=chol, shape=(groups, 2))
-        mean = ab[group, 0] + ab[group, 1] * x
-        pm.Normal("y", mean, pm.HalfNormal("s", 2), observed=y)
-    return model
-
-
-def crossed(first: int = 5000, second: int = 1000, n_rows: int = 1_000_000) -> pm.Model:
-    """Counts with two crossed effects."""
-    rng = np.random.default_rng(0)
-    i, j = rng.integers(0, first, n_rows), rng.integers(0, second, n_rows)
-    eta = 0.2 + 0.5 * rng.normal(size=first)[i] + 0.3 * rng.normal(size=second)[j]
-    y = rng.poisson(np.exp(eta)).astype("int32")
-    with pm.Model() as model:
-        a = pm.Normal("a", 0, 1)
-        u = pm.Normal("u", 0, pm.HalfNormal("tau_u", 1), shape=first)
-        v = pm.Normal("v", 0, pm.HalfNormal("tau_v", 1), shape=second)
-        pm.Poisson("y", pm.math.exp(a + u[i] + v[j]), observed=y)
-    return model
-
-
-def item_response(persons: int = 2000, items: int = 100) -> pm.Model:
-    """Two parameters for each item, one for each person."""
-    rng = np.random.default_rng(0)
-    p, i = np.repeat(np.arange(persons), items), np.tile(np.arange(items), persons)
-    theta, b = rng.normal(size=persons), rng.normal(size=items)
-    a = np.exp(0.3 * rng.normal(size=items))
-    y = (rng.random(persons * items) < 1 / (1 + np.exp(-a[i] * (theta[p] - b[i])))).astype("int32")
-    with pm.Model() as model:
-        ability = pm.Normal("ability", 0, 1, shape=persons)
-        slope = pm.LogNormal("slope", 0, 0.5, shape=items)
-        difficulty = pm.Normal("difficulty", 0, 1.5, shape=items)
-        pm.Bernoulli("y", logit_p=slope[i] * (ability[p] - difficulty[i]), observed=y)
-    return model
-
-
-def regression(d: int = 2000, n_rows: int = 200_000, correlation: float = 0.5) -> pm.Model:
-    """A dense logistic regression on correlated predictors; no groups at all."""
-    rng = np.random.default_rng(0)
-    shared = rng.normal(size=(n_rows, 1))
-    X = np.sqrt(1 - correlation) * rng.normal(size=(n_rows, d)) + np.sqrt(correlation) * shared
-    eta = X @ (rng.normal(size=d) / np.sqrt(d))
-    y = (rng.random(n_rows) < 1 / (1 + np.exp(-eta))).astype("int32")
-    with pm.Model() as model:
-        pm.Bernoulli("y", logit_p=X @ pm.Normal("beta", 0, 1, shape=d), observed=y)
-    return model
-
-
-MODELS = {
-    "logistic 1000 groups": lambda: logistic(1000, 100_000),
-    "logistic 1000 groups non-centred": lambda: logistic(1000, 100_000, offset=True),
-    "logistic 10000 groups": lambda: logistic(10_000, 1_000_000),
-    "logistic 10000 groups non-centred": lambda: logistic(10_000, 1_000_000, offset=True),
-    "logistic 10000 groups of Zipf sizes": lambda: logistic(10_000, 1_000_000, zipf=True),
-    "Gaussian 1000 groups of 5 rows": gaussian,
-    "Gaussian 1000 groups of 5 rows non-centred": lambda: gaussian(offset=True),
-    "intercepts and slopes LKJ 500 groups": slopes,
-    "intercepts and slopes LKJ 500 groups non-centred": lambda: slopes(offset=True),
-    "Poisson crossed 5000 × 1000": crossed,
-    "item response 2000 × 100": item_response,
-    "dense logistic 2000 predictors": regression,
-}
+SEEDS, FEW_ROWS = 3, 250_000
+"""So many seeds, and NUTS, for models of at most so many rows; one and a finer run for others."""
+WITHOUT_DRAWS = 5_000_000
+"""Rows from which on nothing but moments is kept, in a process whose memory is measured."""
+_FINER_DRAWS = 500
 
 
 def measure(name: str) -> dict:
     """One row of the table."""
-    step, idata, said = sample(MODELS[name]())
+    model = MODELS[name]()
+    if "do not differ" in name:
+        return _no_spread(name, model)
+    if sum(rv.eval().shape[0] for rv in model.observed_RVs) > WITHOUT_DRAWS:
+        with get_context("spawn").Pool(1) as pool:  # nobody else's memory
+            return pool.apply(_without_draws, (name,))
+    return measured(name, model)
+
+
+def measured(name: str, model: pm.Model) -> dict:
+    """The same for any model."""
+    step, idata, said = sample(model, 1, rng=1)
     checks, unit = sg.diagnose(idata), _unit(step.problem)
     attributes = idata["sample_stats"].attrs
-    ess = checks.loc["ess_bulk", "value"]
-    tau = [v for v in idata["posterior"] if str(v).startswith("tau")]
-    draws = {v: idata["posterior"][v] for v in tau}
+    row = _costs(name, step, attributes, float(checks.loc["ess_bulk", "value"]), unit)
+    scales = {v: idata["posterior"][v].values for v in _scales(idata)}
+    row["scales"] = ", ".join(f"{x.mean():.4f} ± {x.std():.4f}" for x in scales.values())
+    few = step.problem.n_rows <= FEW_ROWS
+    runs = [(idata, said)]
+    runs += [sample(model, s, rng=s)[1:] for s in range(2, SEEDS + 1 if few else 2)]
+    if few:
+        exact, row["NUTS draw"] = _reference(name, model)
+        row["agrees with"] = "NUTS"
+    else:
+        exact, row["agrees with"] = _draws(finer(step), model), "its own finer run"
+    apart = [compare(_draws(one, model), exact) for one, _ in runs]
+    if name.startswith("Gaussian"):
+        row["quadrature"] = "{:.4f} ± {:.4f}".format(*exact_scale(model, 1000))
+    row["seeds"] = len(runs)
+    row |= {what: max(found[what] for found in apart) for what in apart[0]}
+    failed = {check for one, _ in runs for check in _failed(one)}
+    row["failed checks"] = ", ".join(sorted(failed)) or "none"
+    row["warnings"] = sum(len(said) for _, said in runs)
+    return row
+
+
+def _no_spread(name: str, model: pm.Model) -> dict:
+    """Groups whose scale is near 0: right by quadrature, or a warning that names it."""
+    mean, sd = exact_scale(model, 12)
+    found, told, right = [], 0, 0
+    for seed in range(1, 2 * SEEDS + 1):
+        step, idata, said = sample(model, seed, rng=seed)
+        tau = idata["posterior"]["tau"].values
+        error = 2.5 * float(_moments(_flat(tau), 4)[2][0]) / sd
+        fine = abs(tau.mean() - mean) / sd < 0.1 + error and abs(tau.std() / sd - 1) < 0.05 + error
+        right, told = right + fine, told + any("tau" in one for one in said)
+        found.append(f"{tau.mean():.4f} ± {tau.std():.4f}")
+    return {
+        "model": name, "N": step.problem.n_rows, "d": step.problem.size, "seeds": len(found),
+        "scales": ", ".join(found), "quadrature": f"{mean:.4f} ± {sd:.4f}",
+        "right": int(right), "told of tau": told,
+    }  # fmt: skip
+
+
+def _costs(name: str, step, attributes: Mapping, ess: float, unit: float) -> dict:
     return {
         "model": name,
         "N": step.problem.n_rows,
@@ -145,14 +98,123 @@ def measure(name: str) -> dict:
         "min ESS of 4,000": round(ess),
         "effective draw": round(2 * attributes["sampling_time"] / unit / ess, 2),
         "set-up": round(attributes["setup_seconds"] / unit),
+        "unit ms": round(1000 * unit, 2),
         "set-up s": round(attributes["setup_seconds"], 1),
         "sampling s": round(attributes["sampling_time"], 1),
-        "scales": ", ".join(
-            f"{float(x.mean()):.4f} ± {float(x.std()):.4f}" for x in draws.values()
-        ),
-        "failed checks": ", ".join(checks.index[~checks["ok"]]) or "none",
-        "warnings": len(said),
     }
+
+
+def _scales(idata) -> list[str]:
+    return [str(v) for v in idata["posterior"].data_vars if str(v).startswith("tau")]
+
+
+def _failed(idata) -> list[str]:
+    checks = sg.diagnose(idata)
+    return list(checks.index[~checks["ok"]])
+
+
+def _draws(idata, model: pm.Model) -> dict[str, np.ndarray]:
+    """Draws by free variable."""
+    return {rv.name: idata["posterior"][rv.name].values for rv in model.free_RVs}
+
+
+def finer(step, draws: int = _FINER_DRAWS):
+    """The same chains with a quarter of the step and four times the batch, begun anew."""
+    for _ in range(2):
+        problem, method = halved(step)
+        plan = replace(
+            step.plan, method=method, step_size=step.plan.step_size / 2, thin=2 * step.plan.thin,
+            layout=problem.layout,
+        )  # fmt: skip
+        step = copy.copy(step)
+        step._problem, step._plan, step._first_plan, step._chain = problem, plan, plan, None
+    with step.model:
+        return sg.sample(
+            draws, step=step, chains=4, random_seed=99, progressbar=False, check=False,
+            tune=draws // 5, compute_convergence_checks=False,
+        )  # fmt: skip
+
+
+def compare(ours: Mapping[str, np.ndarray], exact: Mapping[str, np.ndarray]) -> dict:
+    """The worst of all parameters beyond Monte Carlo error, in sds, and whether errors are chance.
+
+    Of d parameters the largest error that chance makes of none is taken off. The root mean square
+    of z, errors over standard errors, is 1 if there is nothing but chance.
+    """
+    columns = [np.hstack([_flat(one[v]) for v in exact]) for one in (ours, exact)]
+    chains = [next(iter(one.values())).shape[0] for one in (ours, exact)]
+    (mean, variance, *errors), (mean0, variance0, *errors0) = (
+        _moments(x, n) for x, n in zip(columns, chains, strict=True)
+    )
+    moves = variance0 > 1e-18 * (1 + mean0**2)
+    chance = -ndtri(0.025 / moves.sum()) * 1.1  # standard errors come from eighty batches
+    shift = (mean - mean0)[moves] / np.sqrt(variance0[moves])
+    shift_error = np.hypot(errors[0], errors0[0])[moves] / np.sqrt(variance0[moves])
+    ratio = 0.5 * np.log(variance / variance0)[moves]
+    ratio_error = 0.5 * np.hypot(errors[1] / variance, errors0[1] / variance0)[moves]
+    return {
+        "mean error": round(float(np.max(np.abs(shift) - chance * shift_error).clip(0)), 3),
+        "sd error": round(float(np.max(np.abs(ratio) - chance * ratio_error).clip(0)), 3),
+        "rms z": round(float(np.sqrt(np.mean((shift / shift_error) ** 2))), 2),
+        "average sd ratio": round(float(np.exp(ratio.mean())), 3),
+    }
+
+
+def _flat(x: np.ndarray) -> np.ndarray:
+    return x.reshape(x.shape[0] * x.shape[1], -1)
+
+
+def _moments(x: np.ndarray, chains: int) -> tuple[np.ndarray, ...]:
+    """Means and variances of columns, and standard errors of both."""
+    mean = x.mean(0)
+    square = (x - mean) ** 2
+    means = [batch_means(y, chains) for y in (x, square)]
+    errors = [m.std(0, ddof=1) / np.sqrt(len(m)) for m in means]
+    return mean, square.mean(0), *errors
+
+
+def _reference(name: str, model: pm.Model) -> tuple[dict[str, np.ndarray], float]:
+    """NUTS draws by free variable, and gradients for an effective draw of the worst; on disk."""
+    path = CACHE / f"groups_{name.replace(' ', '_')}.npz"
+    if not path.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        idata, _ = sample_nuts(model, 1000)
+        stats, draws = idata["sample_stats"], _draws(idata, model)
+        steps = next(stats[key] for key in ("n_steps", "tree_size") if key in stats)
+        ess = min(_least_ess(x) for x in draws.values())
+        np.savez(path, gradients=float(steps.sum()) / ess, **draws)
+    stored = np.load(path)
+    draws = {k: stored[k] for k in stored.files if k != "gradients"}
+    return draws, round(float(stored["gradients"]), 1)
+
+
+def _least_ess(x: np.ndarray) -> float:
+    """By batch means: of thousands of parameters a rough one will do."""
+    _, variance, error, _ = _moments(_flat(x), x.shape[0])
+    moves = variance > 0
+    return float((variance[moves] / error[moves] ** 2).min())
+
+
+def _without_draws(name: str) -> dict:
+    """Moments only, and the memory that all took: of the data, and the most that was in use."""
+    model = MODELS[name]()
+    with model:
+        sg.SGLDCV(progressbar=False, step_size=1e-3, preconditioner=None)  # compiles
+        step = sg.SGLDCV(progressbar=False)
+        began = time.perf_counter()
+        moments = sg.sample(
+            step=step, chains=4, random_seed=1, progressbar=False, keep="moments", check=False
+        )
+    seconds, unit = time.perf_counter() - began, _unit(step.problem)
+    table = moments.summary()
+    attributes = {**step.plan.attributes(), "sampling_time": seconds}
+    row = _costs(name, step, attributes, float(table["ess"].min()), unit)
+    tau = table.loc["tau"]
+    row["scales"] = f"{tau['mean']:.4f} ± {tau['sd']:.4f}"
+    data = sum(a.nbytes for plate in step.problem.target.plates for a in plate.arrays())
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    row["memory"] = f"{most / 1e9:.1f} GB, data {data / 1e9:.1f} GB"
+    return row
 
 
 def _unit(problem, repeats: int = 5) -> float:

@@ -53,7 +53,7 @@ def measure(name: str, model: pm.Model) -> dict:
             row[f"µs, uniform {way}"] = microseconds(problem, center)
         uniform = noise(problem, center, draws, rng)
         began = time.perf_counter()
-        prefer(problem, center.theta, center.factor, False, rng)
+        prefer(problem, center, False, rng)
         seconds = time.perf_counter() - began
         row["µs, preferential"] = microseconds(problem, center)
         row["pass, s"] = round(seconds, 1)

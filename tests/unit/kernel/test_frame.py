@@ -17,6 +17,8 @@ from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, SAGA, STANDARD
 from pymc_sgcv.kernel.preconditioners import Diagonal
 from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup.center import Center
+from pymc_sgcv.setup.weights import prefer
 
 GROUP = np.array([0, 1, 2, 0, 1, 0])
 Y = np.array([0.3, -1.2, 0.8, 1.9, -0.4, 0.1])
@@ -205,3 +207,16 @@ def test_a_chain_goes_on_where_another_was(problem):
     second.resume(first.state())
     second.run(np.full(15, 0.1), 1, halves[1], gradients, own=True)
     np.testing.assert_allclose(halves.reshape(30, D), whole, rtol=1e-12, atol=1e-12)
+
+
+def test_preferential_weights_are_the_same_in_both_forms(both):
+    """They are those of ∇_φ, each part of it by the Jacobian of its own point."""
+    found = []
+    for problem in both:
+        theta = problem.coordinates(DEGREE).place(CENTER)
+        center = Center({}, theta, theta, theta, SCALES, 0.0, 0.0, True, CENTER, DEGREE)
+        prefer(problem, center, False, np.random.default_rng(1))
+        found.append(problem.layout.weights[0])
+        problem.lay_out(problem.first_layout())
+    assert np.ptp(found[0]) > 0.1
+    np.testing.assert_allclose(*found, rtol=ROUNDING)

@@ -108,6 +108,18 @@ def test_without_a_location_it_is_zero():
     assert np.all(at_start(model, effects["z"].location) == 0)
 
 
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_standard_variable_over_a_precision_is_an_offset_effect(indexed):
+    def declare():
+        z, root = standard(), pt.sqrt(tau())
+        pm.Normal("y", z[INDEX] / root if indexed else (mu() + z / root)[INDEX], 1, observed=Y)
+
+    effects, model = found(declare)
+    assert list(effects) == ["z"] and effects["z"].offset
+    assert np.all(at_start(model, effects["z"].location) == (0 if indexed else 0.25))
+    np.testing.assert_allclose(at_start(model, effects["z"].scale), np.exp(-0.25))
+
+
 @pytest.mark.parametrize("offset", [False, True])
 def test_each_effect_of_a_group_may_have_its_own_scale(offset):
     def declare():
@@ -195,6 +207,11 @@ def test_parents_come_first(declare, names):
 # Not recognised
 
 
+def the_divisor():
+    """A random variable over a standard one is none of its effects."""
+    observe(tau() / standard())
+
+
 def fixed_scale():
     observe(pm.Normal("u", mu(), 2.0, shape=G))
 
@@ -247,6 +264,7 @@ def transformed():
 
 
 NOT = [
+    the_divisor,
     fixed_scale,
     fixed_scale_offset,
     slope_of_unknown_sign,

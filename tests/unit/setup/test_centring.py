@@ -7,7 +7,7 @@ import pytest
 
 from pymc_sgcv.rows.coordinates import Coordinates
 from pymc_sgcv.rows.problem import Problem
-from pymc_sgcv.setup.centring import best_degree, information_shares, scale_parameters
+from pymc_sgcv.setup.centring import best_degree, information_shares, scale_parameters, widest
 
 ROWS = np.concatenate([[0, 1, 10], np.arange(57) % 5 + 1])  # of each group; too many to go singly
 GROUP = np.repeat(np.arange(len(ROWS)), ROWS)
@@ -54,6 +54,18 @@ def test_shares_of_a_conjugate_model_are_exact(problem, degree, log_tau):
     position = position_at(problem, coordinates, log_tau)
     shares = information_shares(problem, coordinates, position, np.random.default_rng(1))
     np.testing.assert_allclose(shares, share(np.exp(log_tau)), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("degree", [0.0, 0.4, 1.0])
+def test_no_effect_is_wider_than_thrice_its_prior(problem, degree):
+    """Which is τ^λ in the coordinates of degree λ; other parameters may be as they are."""
+    coordinates = problem.coordinates(np.full(G, degree))
+    most = widest(coordinates, position_at(problem, coordinates, -1.0), problem.size)
+    [block] = coordinates.change.geometry.blocks
+    own = np.arange(problem.size)
+    own = (own >= block.parameter.start) & (own < block.parameter.stop)
+    np.testing.assert_allclose(most[own], 3 * np.exp(-degree))
+    assert np.isinf(most[~own]).all() and (~own).sum() == 3
 
 
 def test_the_best_degree_is_the_share_where_tau_is_small_among_draws(problem):

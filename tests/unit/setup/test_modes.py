@@ -8,6 +8,7 @@ import pymc as pm
 import pytest
 
 import pymc_sgcv as sg
+from pymc_sgcv.kernel.preconditioners import Diagonal
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup import modes
 from pymc_sgcv.setup.center import center_near
@@ -106,3 +107,13 @@ def test_a_mode_without_mass_is_not_worth_a_word(monkeypatch, share, told):
     assert modes._mass(center, other, height) == pytest.approx(height, abs=0.05)
     with pytest.warns(sg.SGCVWarning, match="another mode") if told else no_warning():
         assert highest_center(problem, center, rng) is center
+
+
+def test_a_spike_of_many_parameters_has_no_mass_and_a_hill_as_wide_has():
+    """Where widths are known of single parameters only."""
+    d = 1000
+    here, near, spike = (
+        SimpleNamespace(factor=Diagonal(np.full(d, width))) for width in (1.0, 0.95, 0.5)
+    )
+    assert modes._mass(here, near, 3.0) == 3.0
+    assert modes._mass(here, spike, 300.0) == pytest.approx(300 + d * (np.log(0.5) + 0.1))

@@ -24,7 +24,7 @@ from pymc_sgcv.kernel.stationary import linearised
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import center_at
 from pymc_sgcv.setup.noise import control_variate, gradient_noise, pairs, unexplained
-from pymc_sgcv.setup.pilot import _refine, pilot
+from pymc_sgcv.setup.pilot import _mirrored, _refine, pilot
 from pymc_sgcv.setup.tuning import (
     _THERMOSTAT_ERROR,
     Motion,
@@ -173,6 +173,15 @@ def test_gradients_that_point_further_than_the_draws_reach_move_no_center():
     far = MEAN + F @ [20.0, 0.0]
     theta, _ = _refine(center, draws, (draws - far) @ -HESSIAN)
     np.testing.assert_allclose(theta, draws.mean(0), rtol=1e-12)
+
+
+def test_curvature_is_averaged_over_mirror_images_where_there_are_any():
+    """What is odd about the mean cancels; an image outside the support is left out."""
+    draws = np.array([[9.0, 9.0], [1.5, 0.5]])
+    points = _mirrored(lambda x: x, np.zeros(2), draws)
+    np.testing.assert_array_equal(points, [[1.5, 0.5], [-1.5, -0.5]])
+    outside = _mirrored(lambda x: np.where(x < 0, np.nan, x), np.zeros(2), draws)
+    np.testing.assert_array_equal(outside, draws[1:])
 
 
 @pytest.mark.parametrize("scale", [2.5, 0.4])

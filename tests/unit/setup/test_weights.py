@@ -11,6 +11,7 @@ from pymc_sgcv.kernel.dynamics import EULER
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE
 from pymc_sgcv.kernel.preconditioners import Dense
 from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup.center import Center
 from pymc_sgcv.setup.weights import prefer
 from tests.models import regression
 
@@ -21,6 +22,17 @@ Y = _rng.normal(size=N)
 CENTER = np.array([0.1, -0.2])
 F = np.array([[0.3, 0.0], [0.1, 0.2]])
 FACTOR = Dense(F)
+HERE = Center(
+    point={},
+    theta=CENTER,
+    gradient=np.zeros(2),
+    likelihood_gradient=np.zeros(2),
+    factor=FACTOR,
+    distance=0.0,
+    passes=0.0,
+    converged=True,
+    position=CENTER,
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +50,7 @@ def rms(plain):
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_the_weights_are_the_root_mean_squares_in_the_metric_of_the_preconditioner(problem, plain):
-    prefer(problem, CENTER, FACTOR, plain, np.random.default_rng(1))
+    prefer(problem, HERE, plain, np.random.default_rng(1))
     (weights,) = problem.layout.weights
     expected = rms(plain)
     np.testing.assert_allclose(weights, 0.9 * expected / expected.mean() + 0.1, rtol=1e-9)
@@ -56,7 +68,7 @@ def noise(problem):
 def test_they_cut_the_noise_of_heavy_tailed_rows_many_times(problem):
     problem.lay_out(problem.first_layout())
     uniform = noise(problem)
-    prefer(problem, CENTER, FACTOR, False, np.random.default_rng(1))
+    prefer(problem, HERE, False, np.random.default_rng(1))
     assert noise(problem) < uniform / 4
 
 
@@ -76,7 +88,7 @@ def test_strata_are_taken_where_noise_would_shorten_the_step_and_not_elsewhere()
 def test_too_many_rows_and_parameters_are_refused(problem, monkeypatch):
     monkeypatch.setattr("pymc_sgcv.setup.weights._MOST_NUMBERS", 100)
     with pytest.raises(ValueError, match=r"400 rows .* 2 parameters.*weights as an array"):
-        prefer(problem, CENTER, FACTOR, False, np.random.default_rng(1))
+        prefer(problem, HERE, False, np.random.default_rng(1))
 
 
 def test_weights_that_differ_for_rows_drawn_together_are_refused():
