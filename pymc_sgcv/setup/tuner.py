@@ -21,7 +21,7 @@ _LEAST, _MOST, _MOST_SHARE = 50, 20_000, 0.25
 _CAUTIOUS = 0.2
 """The longest step that is tried where a longer one did not go well."""
 _TRIALS, _TRIAL_LENGTH, _SHORTENINGS = 4, 100, 3
-_WORTH_STRATA, _MUCH_SHORTER = 1000, 0.4
+_WORTH_STRATA, _MUCH_SHORTER = 400, 0.4
 """Batches of so many rows, and steps shortened so much, are worth the search for better ones."""
 _MUCH_SMALLER = 0.7
 """A gain in rows that pays for the calls of another gradient for every stratum."""

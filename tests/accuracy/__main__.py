@@ -4,7 +4,7 @@
 
     python -m tests.accuracy [PART ...] [--write docs/accuracy.md]
 
-PARTs are kinds, shapes, calibration, hierarchies, large, covtype, scaling, coverage, failures; all by default. A part may
+PARTs are kinds, alarms, shapes, calibration, hierarchies, large, covtype, scaling, coverage, failures; all by default. A part may
 name its rows, as in ``kinds:linear;logistic``. Results are kept in ``.cache/accuracy``, NUTS draws too (by
 nutpie where it is installed); the page is made of all results that are there.
 """
@@ -21,11 +21,12 @@ import numpy as np
 import pymc as pm
 import pytensor
 
-from tests.accuracy import calibration, hard, hierarchies, kinds, others
+from tests.accuracy import alarms, calibration, hard, hierarchies, kinds, others
 from tests.accuracy.compare import CACHE
 
 PARTS = {
     "kinds": (kinds.compare, kinds.KINDS),
+    "alarms": (alarms.count, kinds.KINDS),
     "shapes": (hard.compare, tuple(hard.SHAPES)),
     "calibration": (calibration.calibrate, tuple(calibration.MODELS)),
     "hierarchies": (hierarchies.measure, tuple(hierarchies.MODELS)),
@@ -54,9 +55,10 @@ def main() -> None:
 
 
 def run(name: str, rows) -> None:
-    results = load(name)
     for row in rows:
-        results[row] = PARTS[name][0](row)
+        found = PARTS[name][0](row)
+        results = load(name)  # others may have written to it since
+        results[row] = found
         print(json.dumps(results[row]), flush=True)
         (CACHE / f"{name}.json").write_text(json.dumps(results))
 
@@ -86,6 +88,12 @@ def silence(rows: list[dict]) -> str:
     return f"Of {runs} runs {right} were right and {quiet} silently wrong." if runs else ""
 
 
+def alarmed(rows: list[dict]) -> str:
+    """One sentence on all runs."""
+    warned, runs = (sum(row[key] for row in rows) for key in ("warned", "seeds"))
+    return f"Of {runs} runs {warned} were warned about." if runs else ""
+
+
 def page(results: dict) -> str:
     """The page of the documentation."""
     found = {name: [rows[k] for k in PARTS[name][1] if k in rows] for name, rows in results.items()}
@@ -110,6 +118,15 @@ effective draws. ESS/s counts set-up and sampling.
 {table(found["kinds"])}
 
 {median}
+
+## False alarms
+
+The same kinds, {alarms.SEEDS} seeds each, of the set-up and of the chains. *Warned* are runs with any warning at all. Of each run the check
+that is nearest to its limit is looked at, as a share of that.
+
+{table([without_runs(row) for row in found["alarms"]])}
+
+{alarmed(found["alarms"])}
 
 ## Hard shapes
 
