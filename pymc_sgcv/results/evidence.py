@@ -162,7 +162,7 @@ def half_step(idata: Container, attrs: Mapping) -> str:
         "A second run with half the step and twice the batch, started where this one ended. What "
         "the scheme and gradient noise do to the posterior is a quarter there, so a change is "
         "three quarters of the error of this run. " + escape(str(attrs.get("half_step", ""))),
-        f"<div class='grid four'>{''.join(cards)}</div>",
+        f"<div class='grid'>{''.join(cards)}</div>",
     )
 
 

@@ -101,6 +101,8 @@ class Plan:
             chosen["centred_most"] = float(self.method.degree.max())
         chosen["batch_size"] = sum(self.layout.batch_sizes)
         chosen["weighted_rows"] = int(self.layout.weighted)
+        if any(labels is not None for labels in self.layout.strata):
+            chosen["row_strata"] = len(self.layout.batch_sizes)
         if not callable(self.step_size):
             chosen["step_size"] = float(self.step_size)
         if self.fixed_center is not None:
