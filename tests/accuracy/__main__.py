@@ -6,7 +6,8 @@
 
 PARTs are kinds, alarms, shapes, rivals, calibration, hierarchies, large, covtype, scaling, coverage, failures; all but rivals (see there) by default. A part may
 name its rows, as in ``kinds:linear;logistic``. Results are kept in ``.cache/accuracy``, NUTS draws too (by
-nutpie where it is installed); the page is made of all results that are there.
+nutpie where it is installed); the page is made of all results that are there,
+and of its old sections where there are none.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def main() -> None:
         run(name, only.split(";") if only else PARTS[name][1])
     results = {name: load(name) for name in PARTS}
     text = page(results)
+    if options.write and options.write.exists():
+        text = with_sections_of(options.write.read_text(), text)
     print(text)
     if options.write:
         options.write.write_text(text)
@@ -75,6 +78,18 @@ def table(rows: list[dict]) -> str:
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(str(row.get(c, "")) for c in columns) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def with_sections_of(old: str, new: str) -> str:
+    """The new page; a section without results is that of the old page, or left out."""
+    known = {part.partition("\n")[0]: part.strip() for part in old.split("\n## ")[1:]}
+    head, *parts = new.split("\n## ")
+    kept = [head.strip()]
+    for part in parts:
+        title, empty = part.partition("\n")[0], table([]) in part
+        if not empty or title in known:
+            kept.append(known[title] if empty else part.strip())
+    return "\n\n## ".join(kept) + "\n"
 
 
 def without_runs(row: dict) -> dict:
