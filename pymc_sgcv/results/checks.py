@@ -13,7 +13,7 @@ _LESS_NOISE = "Take a larger batch_size or a smaller step_size"
 _TOO_WIDE = f'{_LESS_NOISE}, and the default integrator "lm".'
 _TOO_NARROW = "Increase draws and tune, and take a smaller step_size if it stays."
 _SDS = (
-    " in these draws {is_are} about {percent:.0f} % too {large_small}, as their gradients show; "
+    " in these draws {is_are} {about} % too {large_small}, as their gradients show; "
     "chance and the intended accuracy explain no more than {limit_percent:.0f} %."
 )
 _EFFECTIVE = (
@@ -44,14 +44,14 @@ _TEXTS = {
     "ess_bulk": (f"{_EFFECTIVE[0]} (bulk ESS).", _EFFECTIVE[1]),
     "ess_tail": (f"{_EFFECTIVE[0]} in the tails (tail ESS).", _EFFECTIVE[1]),
     "mean_shift": (
-        "The mean of {where} is about {percent:.0f} % of a standard deviation too {high_low}, as "
+        "The mean of {where} is {about} % of a standard deviation too {high_low}, as "
         "the gradients show (limit {limit_percent:.0f} %): the chains have not come to rest.",
         "Increase tune and draws.",
     ),
     "sd_error": ("The standard deviation of {where}" + _SDS, "{sd_fix}"),
     "bulk_sd_error": ("The standard deviation of the bulk of {where}" + _SDS, "{sd_fix}"),
     "tail_sd_error": (
-        "A tail of {where} reaches about {percent:.0f} % too {far_short}, as its gradients show; "
+        "A tail of {where} reaches {about} % too {far_short}, as its gradients show; "
         "chance and the intended accuracy explain no more than {limit_percent:.0f} %.",
         "{sd_fix}",
     ),
@@ -147,6 +147,7 @@ def check(name: str, value: float, limit: float, where: str) -> Check:
         "limit": limit,
         "where": where or "a parameter",
         "percent": min(100 * abs(value), 999.0),
+        "about": f"about {100 * abs(value):.0f}" if abs(value) < 10 else "more than 999",
         "signed": float(np.clip(100 * value, -999.0, 999.0)),
         "limit_percent": 100 * limit,
         "more": math.ceil(limit / max(value, 1.0)),

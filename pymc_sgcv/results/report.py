@@ -25,7 +25,7 @@ from pymc_sgcv.results.evidence import gain, gradients, half_step, parameters, s
 from pymc_sgcv.results.groups import gradient_groups
 from pymc_sgcv.results.halfstep import HALF_STEP
 from pymc_sgcv.results.identities import SteinErrors, stein_errors
-from pymc_sgcv.results.words import CHOICES, MEANINGS, PERCENT
+from pymc_sgcv.results.words import CHOICES, MEANINGS, PERCENT, SHARES
 
 _VERSIONS = ("pymc_sgcv", "pymc", "pytensor", "numba", "numpy", "arviz")
 
@@ -187,7 +187,7 @@ def _table(checks: list[Check]) -> str:
 def _choices(attrs: Mapping) -> str:
     given = {} if "predicted_sd_error" in attrs else {"step_size": "given, or a schedule"}
     rows = [
-        f"<tr><td><b>{escape(label)}</b></td><td class='n'>{escape(_value(attrs[key]))}</td>"
+        f"<tr><td><b>{escape(label)}</b></td><td class='n'>{escape(_value(key, attrs[key]))}</td>"
         f"<td>{escape(given.get(key, why))}</td></tr>"
         for key, (label, why) in CHOICES.items()
         if key in attrs
@@ -197,7 +197,7 @@ def _choices(attrs: Mapping) -> str:
     return section(
         "What was chosen, and why",
         "Measured on this model before sampling, unless it was given.",
-        f"<table><tbody>{''.join(rows)}</tbody></table>",
+        f"<table class='labels'><tbody>{''.join(rows)}</tbody></table>",
     )
 
 
@@ -223,7 +223,9 @@ def _number(name: str, value: float) -> str:
     return f"{value:.3f}" if name == "r_hat" else drawings.number(value)
 
 
-def _value(value: object) -> str:
+def _value(key: str, value: object) -> str:
     if isinstance(value, str):
-        return value
+        return value.upper() if key == "step_method" else value
+    if key in SHARES:
+        return f"{drawings.number(100 * float(value))} %"  # type: ignore[arg-type]
     return drawings.number(float(value))  # type: ignore[arg-type]

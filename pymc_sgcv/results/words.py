@@ -50,6 +50,10 @@ CHOICES = {
         "the posterior's covariance, so that one step suits all directions",
     ),
     "weighted_rows": ("weighted rows", "1 if rows that vary much are drawn more often"),
+    "row_strata": (
+        "strata of rows",
+        "by influence on the posterior; rows that carry a parameter alone are in every minibatch",
+    ),
     "center_distance": ("center", "its distance from the mode, in posterior sds"),
     "group_effects": ("group effects", "moved in partially centred coordinates"),
     "centred_least": ("least centred", "0 is non-centred, 1 centred: the data's share"),
@@ -57,3 +61,5 @@ CHOICES = {
     "tuning_steps": ("draws discarded", "at the start of each chain"),
 }
 """Attributes of a result: a label, and why it is what it is."""
+SHARES = {"target_bias", "predicted_sd_error", "gradient_noise_share"}
+"""Those that are shown in per cent."""

@@ -126,7 +126,7 @@ def _decide(
     if automatic or (isinstance(settings.preconditioner, str) and given is None):
         assert center is not None
         known = noise if estimator == CONTROL_VARIATE else None
-        center, draws, gradients = pilot(problem, center, rng, known)
+        center, draws, gradients, own = pilot(problem, center, rng, known)
         if isinstance(user_center, _UserCenter):
             center = center_at(problem, user_center.theta, center.factor, center.degree)
     factor = _factor(problem, settings, center, given)
@@ -134,8 +134,8 @@ def _decide(
     if automatic:
         assert center is not None
         noise = gradient_noise(problem, control_variate(center), draws, center.factor, rng)
-        if center.factor.complete:
-            longest = longest_step(nonlinearity(center.factor, draws, gradients, noise))
+        if own is not None:
+            longest = longest_step(nonlinearity(center.factor, draws, gradients, own))
         else:
             longest = longest_step(bending(center.factor, even_part(problem, center, draws)))
         if problem.target.others:  # whose values move the curvature: leave room for that

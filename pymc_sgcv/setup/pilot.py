@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
@@ -29,10 +30,13 @@ from pymc_sgcv.setup.noise import (
 )
 from pymc_sgcv.setup.probes import colours, probed_scales
 from pymc_sgcv.setup.tuner import resize
+from pymc_sgcv.setup.tuning import longest_step, nonlinearity
 
 _ITERATIONS = 4000
 _FEWER_ITERATIONS = 1000
 """Where only coordinates and a few directions are refined; fewer by far of longer steps."""
+_BENT, _LONG_AT, _LONG = 0.9, 4000, 16_000
+"""Where steps will be shorter than the first: iterations at a step of 1, and the most of them."""
 _STEP, _LONGER_STEP = 0.2, 0.4
 _EVEN = 24
 """Pairs of points at which the score is compared with a line."""
@@ -54,15 +58,35 @@ _NOISE = 1.0
 """Gradient noise, in the worst direction, up to which a pilot of many parameters goes well."""
 
 
+class Piloted(NamedTuple):
+    """What a pilot has found.
+
+    Attributes
+    ----------
+    center
+        The refined one.
+    draws, gradients
+        Of φ, from the last chain.
+    noise
+        That of these gradients, in coordinates whitened by the new center's factor; None where
+        parameters are too many for it to be of use.
+    """
+
+    center: Center
+    draws: np.ndarray
+    gradients: np.ndarray
+    noise: np.ndarray | None
+
+
 def pilot(
     problem: Problem,
     center: Center,
     rng: np.random.Generator,
     noise: np.ndarray | None = None,
-) -> tuple[Center, np.ndarray, np.ndarray]:
-    """Refine the center and the covariance factor; return them with the last draws and gradients.
+) -> Piloted:
+    """Refine the center and the covariance factor.
 
-    Draws and gradients are those of φ. The gradients are regressed on the draws: the slope is minus
+    The gradients are regressed on the draws: the slope is minus
     the inverse covariance, its root the posterior mean, both far sharper than the draws' own
     moments. Where gradient noise drowns the slope, the first estimate stays. `noise` is that around
     the center, if it is known. Before each round group effects are centred as far as is best at the
@@ -82,21 +106,53 @@ def _rounds(
     draws: np.ndarray,
     rng: np.random.Generator,
     noise: np.ndarray | None,
-) -> tuple[Center, np.ndarray, np.ndarray]:
-    """`pilot`, from `draws` to begin with; leaves batches as large as it needed."""
-    for _ in range(_ROUNDS if center.factor.complete else _MORE_ROUNDS):
+) -> Piloted:
+    """`pilot`, from `draws` to begin with; leaves batches as large as it needed.
+
+    What the step follows is decided by a few draws in a tail: where the posterior is far from
+    Gaussian, a longer round comes last.
+    """
+    rounds, iterations = _ROUNDS if center.factor.complete else _MORE_ROUNDS, None
+    for number in range(rounds + 1):
         centred = _centred_anew(problem, center, draws, rng)
         same = centred is center
         points = draws if same and len(draws) > 1 else around(centred, rng)
-        draws, gradients = _run(problem, centred, noise if same else None, points, rng)
-        noise = None
+        draws, gradients = _run(problem, centred, noise if same else None, points, rng, iterations)
+        noise, last = None, iterations is not None
         refined = _refined(problem, centred, draws, gradients, rng)
         if not refined.distance <= max(1.0, np.sqrt(problem.size), 2 * centred.distance):
-            return centred, draws, gradients
-        center = follow(problem, refined, draws, rng)
-        if _alike(centred, refined):
+            refined, last = centred, True
+        own = _own_noise(problem, centred, refined, draws, rng)
+        center = refined if refined is centred else follow(problem, refined, draws, rng)
+        found = Piloted(center, draws, gradients, own)
+        if number >= rounds - 1 or _alike(centred, refined):
+            iterations = iterations or _further(found)
+            last = last or iterations is None
+        if last:
             break
-    return center, draws, gradients
+    return found
+
+
+def _own_noise(
+    problem: Problem,
+    old: Center,
+    new: Center,
+    draws: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray | None:
+    """The noise of gradients that were taken around `old`, in the coordinates of `new`."""
+    if not new.factor.complete:
+        return None
+    return gradient_noise(problem, control_variate(old), draws, new.factor, rng)
+
+
+def _further(found: Piloted) -> int | None:
+    """Iterations that tell how far the posterior is from Gaussian; None if it hardly is."""
+    if found.noise is None:
+        return None
+    curved = nonlinearity(found.center.factor, found.draws, found.gradients, found.noise)
+    longest = longest_step(curved)
+    return int(min(_LONG, _LONG_AT / longest)) if longest < _BENT else None
 
 
 def approach(problem: Problem, center: Center, rng: np.random.Generator) -> Center:

@@ -117,6 +117,8 @@ class Plan:
             chosen["sampled_rows"] = sum(sample.n_rows for sample in self.layout.samples)
             chosen["sample_sd_error"] = self.layout.sample_error
         chosen["weighted_rows"] = int(self.layout.weighted)
+        if any(labels is not None for labels in self.layout.strata):
+            chosen["row_strata"] = len(self.layout.batch_sizes)
         if not callable(self.step_size):
             chosen["step_size"] = float(self.step_size)
         if self.fixed_center is not None:

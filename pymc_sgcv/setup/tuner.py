@@ -22,8 +22,9 @@ _LEAST, _MOST, _MOST_SHARE = 50, 20_000, 0.25
 _CAUTIOUS = 0.2
 """The longest step that is tried where a longer one did not go well."""
 _TRIALS, _TRIAL_LENGTH, _SHORTENINGS = 4, 100, 3
-_WORTH_STRATA, _MUCH_SHORTER = 1000, 0.4
-"""Batches of so many rows, and steps shortened so much, are worth the search for better ones."""
+_WORTH_STRATA, _WORTH_WITH_EFFECTS, _MUCH_SHORTER = 400, 1000, 0.4
+"""Batches of so many rows (more where scales of group effects are known only after the pilot), and
+steps shortened so much, are worth the search for better ones."""
 _MUCH_SMALLER = 0.7
 """A gain in rows that pays for the calls of another gradient for every stratum."""
 _FEW, _AT_LEAST = 0.3, 1000
@@ -58,7 +59,8 @@ class Tuner:
         sampled = self.problem.population == SAMPLE  # in strata that have no good sizes yet
         if before.subsampling != "block" or self.problem.population == DISK:
             return uniform
-        if not (sampled or short or grows or needed >= _WORTH_STRATA):
+        worth = _WORTH_STRATA if self.center.degree is None else _WORTH_WITH_EFFECTS
+        if not (sampled or short or grows or needed >= worth):
             return uniform
         scores = influences(self.problem, self.center, plain, self.rng)
         if not stratify(self.problem, scores, keeps):

@@ -4,9 +4,10 @@
 
     python -m tests.accuracy [PART ...] [--write docs/accuracy.md]
 
-PARTs are kinds, shapes, calibration, hierarchies, large, covtype, scaling, coverage, failures; all by default. A part may
+PARTs are kinds, alarms, shapes, rivals, calibration, hierarchies, large, covtype, scaling, coverage, failures; all but rivals (see there) by default. A part may
 name its rows, as in ``kinds:linear;logistic``. Results are kept in ``.cache/accuracy``, NUTS draws too (by
-nutpie where it is installed); the page is made of all results that are there.
+nutpie where it is installed); the page is made of all results that are there,
+and of its old sections where there are none.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ import numpy as np
 import pymc as pm
 import pytensor
 
-from tests.accuracy import calibration, hard, hierarchies, kinds, others
+from tests.accuracy import alarms, calibration, hard, hierarchies, kinds, others, rivals
 from tests.accuracy.compare import CACHE
 
 PARTS = {
     "kinds": (kinds.compare, kinds.KINDS),
+    "alarms": (alarms.count, kinds.KINDS),
     "shapes": (hard.compare, tuple(hard.SHAPES)),
+    "rivals": (rivals.compare, rivals.KINDS),
     "calibration": (calibration.calibrate, tuple(calibration.MODELS)),
     "hierarchies": (hierarchies.measure, tuple(hierarchies.MODELS)),
     "large": (others.large, ("simulated",)),
@@ -39,7 +42,7 @@ PARTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=list(PARTS))
+    parser.add_argument("parts", nargs="*", default=[name for name in PARTS if name != "rivals"])
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -48,15 +51,18 @@ def main() -> None:
         run(name, only.split(";") if only else PARTS[name][1])
     results = {name: load(name) for name in PARTS}
     text = page(results)
+    if options.write and options.write.exists():
+        text = with_sections_of(options.write.read_text(), text)
     print(text)
     if options.write:
         options.write.write_text(text)
 
 
 def run(name: str, rows) -> None:
-    results = load(name)
     for row in rows:
-        results[row] = PARTS[name][0](row)
+        found = PARTS[name][0](row)
+        results = load(name)  # others may have written to it since
+        results[row] = found
         print(json.dumps(results[row]), flush=True)
         (CACHE / f"{name}.json").write_text(json.dumps(results))
 
@@ -74,6 +80,18 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def with_sections_of(old: str, new: str) -> str:
+    """The new page; a section without results is that of the old page, or left out."""
+    known = {part.partition("\n")[0]: part.strip() for part in old.split("\n## ")[1:]}
+    head, *parts = new.split("\n## ")
+    kept = [head.strip()]
+    for part in parts:
+        title, empty = part.partition("\n")[0], table([]) in part
+        if not empty or title in known:
+            kept.append(known[title] if empty else part.strip())
+    return "\n\n## ".join(kept) + "\n"
+
+
 def without_runs(row: dict) -> dict:
     return {k: v for k, v in row.items() if k != "runs"}
 
@@ -84,6 +102,12 @@ def silence(rows: list[dict]) -> str:
     runs, quiet = sum(total.values()), total["wrong, silent"]
     right = total["right"] + total["right but warned"]
     return f"Of {runs} runs {right} were right and {quiet} silently wrong." if runs else ""
+
+
+def alarmed(rows: list[dict]) -> str:
+    """One sentence on all runs."""
+    warned, runs = (sum(row[key] for row in rows) for key in ("warned", "seeds"))
+    return f"Of {runs} runs {warned} were warned about." if runs else ""
 
 
 def page(results: dict) -> str:
@@ -111,6 +135,15 @@ effective draws. ESS/s counts set-up and sampling.
 
 {median}
 
+## False alarms
+
+The same kinds, {alarms.SEEDS} seeds each, of the set-up and of the chains. *Warned* are runs with any warning at all. Of each run the check
+that is nearest to its limit is looked at, as a share of that.
+
+{table([without_runs(row) for row in found["alarms"]])}
+
+{alarmed(found["alarms"])}
+
 ## Hard shapes
 
 Posteriors that a Gaussian does not describe, {hard.SEEDS} seeds each, everything automatic, against NUTS on the different rows and
@@ -120,6 +153,13 @@ of all seeds; cost is rows visited for an effective draw of the worst parameter,
 {table([without_runs(row) for row in found["shapes"]])}
 
 {silence(found["shapes"])}
+
+## Beside approximations
+
+Laplace and Pathfinder of pymc-extras and ADVI of PyMC (mean field, 30,000 steps), on some of the same shapes, with their defaults and one seed. They are given the different rows and how often each is there, so their seconds, compilation
+included, are less than on all rows. *Told* means any warning; the limits of *right* are the same, but for effective draws.
+
+{table(found["rivals"])}
 
 ## Simulation-based calibration
 

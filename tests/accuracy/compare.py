@@ -12,6 +12,7 @@ import numpy as np
 import pymc as pm
 
 import pymc_sgcv as sg
+from pymc_sgcv.setup.automatic import make_plan
 
 CACHE = Path(".cache/accuracy")
 
@@ -24,8 +25,23 @@ def sample(model: pm.Model, seed: int = 1, **arguments):
         warnings.simplefilter("always")
         step = sg.SGLDCV(progressbar=False, **arguments)
         idata = sg.sample(step=step, chains=4, random_seed=seed, progressbar=False)
-    said = [str(w.message) for w in caught if issubclass(w.category, sg.SGCVWarning)]
-    return step, idata, said
+    return step, idata, ours(caught)
+
+
+def sample_anew(step: sg.SGLDCV, seed: int):
+    """The same of a step method that is there: set up from the start, with another seed."""
+    with step.model, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        step.problem.lay_out(step.problem.first_layout())
+        rng = np.random.default_rng(seed)
+        step.adopt(make_plan("SGLDCV", step.problem, step.settings, None, rng))
+        idata = sg.sample(step=step, chains=4, random_seed=seed, progressbar=False)
+    return idata, ours(caught)
+
+
+def ours(caught: list[warnings.WarningMessage]) -> list[str]:
+    """What this package has warned about."""
+    return [str(w.message) for w in caught if issubclass(w.category, sg.SGCVWarning)]
 
 
 def nuts(name: str, model: pm.Model, draws: int = 1000) -> tuple[dict[str, np.ndarray], float]:

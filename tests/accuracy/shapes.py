@@ -15,22 +15,22 @@ import pymc as pm
 import pytensor.tensor as pt
 
 Pair = tuple[pm.Model, pm.Model]
-_LEVELS = np.linspace(-2, 2, 21)
-_SHARES = np.exp(-0.5 * _LEVELS**2) / np.exp(-0.5 * _LEVELS**2).sum()
+LEVELS = np.linspace(-2, 2, 21)
+_SHARES = np.exp(-0.5 * LEVELS**2) / np.exp(-0.5 * LEVELS**2).sum()
 
 
-def _pair(build: Callable, *columns: np.ndarray) -> Pair:
+def pair(build: Callable, *columns: np.ndarray) -> Pair:
     """A model of all rows, and one of the different rows, each with its count."""
     rows, counts = np.unique(np.column_stack(columns), axis=0, return_counts=True)
-    pair = []
+    built = []
     for given, weights in ((columns, None), ([*rows.T], counts)):
         with pm.Model() as model:
             build(*(np.asarray(g, c.dtype) for g, c in zip(given, columns)), weights)
-        pair.append(model)
-    return pair[0], pair[1]
+        built.append(model)
+    return built[0], built[1]
 
 
-def _observe(kind, y: np.ndarray, weights: np.ndarray | None, *args, **parameters) -> None:
+def observe(kind, y: np.ndarray, weights: np.ndarray | None, *args, **parameters) -> None:
     """`y` as observations, or the weighted sum of what its different values contribute."""
     if weights is None:
         kind("y", *args, **parameters, observed=y)
@@ -38,9 +38,9 @@ def _observe(kind, y: np.ndarray, weights: np.ndarray | None, *args, **parameter
         pm.Potential("y", (weights * pm.logp(kind.dist(*args, **parameters), y)).sum())
 
 
-def _levels(rng: np.random.Generator, n_rows: int, columns: int = 1) -> np.ndarray:
+def levels(rng: np.random.Generator, n_rows: int, columns: int = 1) -> np.ndarray:
     """Predictors of 21 values, about normal: (columns, n_rows)."""
-    return rng.choice(_LEVELS, size=(columns, n_rows), p=_SHARES)
+    return rng.choice(LEVELS, size=(columns, n_rows), p=_SHARES)
 
 
 def _rare_rows(n_rows: int, rare: int) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
@@ -48,7 +48,7 @@ def _rare_rows(n_rows: int, rare: int) -> tuple[np.ndarray, np.ndarray, np.rando
     rng = np.random.default_rng(0)
     category = np.zeros(n_rows, dtype=int)
     category[rng.choice(n_rows, rare, replace=False)] = 1
-    return rng.choice(_LEVELS, n_rows), category, rng
+    return rng.choice(LEVELS, n_rows), category, rng
 
 
 def _line(x, category, spread: float = 5.0):
@@ -70,9 +70,9 @@ def rare_logistic(events: int, rare: int = 200, n_rows: int = 100_000, student=F
             eta = a + slope * x + pm.StudentT("b", nu=3, mu=0, sigma=2.5) * category
         else:
             eta = _line(x, category)
-        _observe(pm.Bernoulli, y, weights, logit_p=eta)
+        observe(pm.Bernoulli, y, weights, logit_p=eta)
 
-    return _pair(build, x, category, y)
+    return pair(build, x, category, y)
 
 
 def rare_poisson(events: int, rare: int = 100, n_rows: int = 100_000) -> Pair:
@@ -84,9 +84,9 @@ def rare_poisson(events: int, rare: int = 100, n_rows: int = 100_000) -> Pair:
     y[few[:events]] = 1
 
     def build(x, category, y, weights):
-        _observe(pm.Poisson, y, weights, pm.math.exp(_line(x, category)))
+        observe(pm.Poisson, y, weights, pm.math.exp(_line(x, category)))
 
-    return _pair(build, x, category, y)
+    return pair(build, x, category, y)
 
 
 def rare_weibull(events: int = 2, rare: int = 100, n_rows: int = 20_000) -> Pair:
@@ -110,61 +110,61 @@ def rare_weibull(events: int = 2, rare: int = 100, n_rows: int = 20_000) -> Pair
         terms = pt.where(t < limit, seen, 0.0) - (t / scale) ** shape
         pm.Potential("y", (weights * terms).sum())
 
-    return _pair(build, x, category, t, limit)
+    return pair(build, x, category, t, limit)
 
 
 def bounded_logistic(n_rows: int = 20_000) -> Pair:
     """A coefficient that must be positive and is 0."""
     rng = np.random.default_rng(0)
-    x, z = _levels(rng, n_rows, 2)
+    x, z = levels(rng, n_rows, 2)
     y = (rng.random(n_rows) < 1 / (1 + np.exp(-0.5 * x))).astype(int)
 
     def build(x, z, y, weights):
         eta = pm.Normal("a", 0, 1) + pm.Normal("slope", 0, 1) * x + pm.HalfNormal("b", 1) * z
-        _observe(pm.Bernoulli, y, weights, logit_p=eta)
+        observe(pm.Bernoulli, y, weights, logit_p=eta)
 
-    return _pair(build, x, z, y)
+    return pair(build, x, z, y)
 
 
 def bounded_linear(n_rows: int = 20_000) -> Pair:
     """Three such coefficients, and the data would rather have them negative."""
     rng = np.random.default_rng(0)
-    X = np.round(_levels(rng, n_rows, 3) / 2) * 2
+    X = np.round(levels(rng, n_rows, 3) / 2) * 2
     y = np.round(1 - np.array([0.004, 0.008, 0.0]) @ X + rng.normal(size=n_rows), 1)
 
     def build(x0, x1, x2, y, weights):
         b = pm.HalfNormal("b", 1, shape=3)
         mu = pm.Normal("a", 0, 1) + b[0] * x0 + b[1] * x1 + b[2] * x2
-        _observe(pm.Normal, y, weights, mu, pm.HalfNormal("sigma", 1))
+        observe(pm.Normal, y, weights, mu, pm.HalfNormal("sigma", 1))
 
-    return _pair(build, *X, y)
+    return pair(build, *X, y)
 
 
 def no_inflation(n_rows: int = 20_000) -> Pair:
     """Counts without the zeros that the model has room for."""
     rng = np.random.default_rng(0)
-    [x] = _levels(rng, n_rows)
+    [x] = levels(rng, n_rows)
     y = rng.poisson(np.exp(0.7 + 0.2 * x))
 
     def build(x, y, weights):
         mu = pm.math.exp(pm.Normal("a", 0, 1) + pm.Normal("slope", 0, 1) * x)
-        _observe(pm.ZeroInflatedPoisson, y, weights, pm.Beta("psi", 2, 2), mu)
+        observe(pm.ZeroInflatedPoisson, y, weights, pm.Beta("psi", 2, 2), mu)
 
-    return _pair(build, x, y)
+    return pair(build, x, y)
 
 
 def no_overdispersion(n_rows: int = 20_000) -> Pair:
     """Counts with the variance of a Poisson distribution."""
     rng = np.random.default_rng(0)
-    [x] = _levels(rng, n_rows)
+    [x] = levels(rng, n_rows)
     y = rng.poisson(np.exp(1 + 0.2 * x))
 
     def build(x, y, weights):
         mu = pm.math.exp(pm.Normal("a", 0, 1) + pm.Normal("slope", 0, 1) * x)
         alpha = pm.Exponential("alpha", 0.01)
-        _observe(pm.NegativeBinomial, y, weights, mu=mu, alpha=alpha)
+        observe(pm.NegativeBinomial, y, weights, mu=mu, alpha=alpha)
 
-    return _pair(build, x, y)
+    return pair(build, x, y)
 
 
 def no_groups(offset: bool = False, n_rows: int = 20_000) -> tuple[pm.Model, pm.Model]:
@@ -251,9 +251,9 @@ def close_mixture(n_rows: int = 20_000) -> Pair:
                        initval=np.array([-0.5, 2.5]))  # fmt: skip
         share = pm.Beta("share", 2, 2)
         shares = pt.stack([1 - share, share])
-        _observe(pm.NormalMixture, y, weights, shares, mu, pm.HalfNormal("sigma", 1))
+        observe(pm.NormalMixture, y, weights, shares, mu, pm.HalfNormal("sigma", 1))
 
-    return _pair(build, y)
+    return pair(build, y)
 
 
 def few_rows(kind: str = "logistic", d: int = 20, times: int = 5) -> pm.Model:
@@ -278,7 +278,7 @@ def scales(n_rows: int = 5_000) -> Pair:
     unit = 10.0 ** np.array([-6, -3, 0, 3, 6])
     X = rng.normal(size=(n_rows, 5)) * unit
     y = rng.random(n_rows) < 1 / (1 + np.exp(-X @ (np.array([0.5, -0.5, 0.3, 0.2, -0.1]) / unit)))
-    pair = []
+    built = []
     for scaled in (False, True):
         with pm.Model() as model:
             if scaled:
@@ -286,57 +286,57 @@ def scales(n_rows: int = 5_000) -> Pair:
             else:
                 beta = pm.Normal("beta", 0, 2 / unit, shape=5)
             pm.Bernoulli("y", logit_p=pm.Normal("a", 0, 1) + X @ beta, observed=y.astype(int))
-        pair.append(model)
-    return pair[0], pair[1]
+        built.append(model)
+    return built[0], built[1]
 
 
 def collinear(n_rows: int = 20_000) -> Pair:
     """Two predictors that differ by a thousandth."""
     rng = np.random.default_rng(0)
-    x, z, w = np.round(_levels(rng, n_rows, 3))
+    x, z, w = np.round(levels(rng, n_rows, 3))
     y = (rng.random(n_rows) < 1 / (1 + np.exp(-0.8 * x))).astype(int)
 
     def build(x, z, w, y, weights):
         b = pm.Normal("beta", 0, 1, shape=3)
         eta = pm.Normal("a", 0, 1) + b[0] * x + b[1] * (x + 1e-3 * z) + b[2] * w
-        _observe(pm.Bernoulli, y, weights, logit_p=eta)
+        observe(pm.Bernoulli, y, weights, logit_p=eta)
 
-    return _pair(build, x, z, w, y)
+    return pair(build, x, z, w, y)
 
 
 def outliers(n_rows: int = 20_000) -> Pair:
     """A predictor with five values 50 sd away."""
     rng = np.random.default_rng(0)
-    x, z = _levels(rng, n_rows, 2)
+    x, z = levels(rng, n_rows, 2)
     x[:5] = 50.0
     y = rng.poisson(np.exp(0.5 + 0.02 * x + 0.2 * z))
 
     def build(x, z, y, weights):
         eta = pm.Normal("a", 0, 1) + pm.Normal("slope", 0, 1) * x + pm.Normal("b", 0, 1) * z
-        _observe(pm.Poisson, y, weights, pm.math.exp(eta))
+        observe(pm.Poisson, y, weights, pm.math.exp(eta))
 
-    return _pair(build, x, z, y)
+    return pair(build, x, z, y)
 
 
 def heavy_tails(n_rows: int = 20_000) -> Pair:
     """Residuals without a variance."""
     rng = np.random.default_rng(0)
-    [x] = _levels(rng, n_rows)
+    [x] = levels(rng, n_rows)
     x = np.round(x)
     y = np.round(1 + 0.5 * x + rng.standard_t(1.5, n_rows), 1)
 
     def build(x, y, weights):
         mu = pm.Normal("a", 0, 2) + pm.Normal("slope", 0, 1) * x
         nu, sigma = pm.Gamma("nu", 2, 0.5), pm.HalfNormal("sigma", 2)
-        _observe(pm.StudentT, y, weights, nu=nu, mu=mu, sigma=sigma)
+        observe(pm.StudentT, y, weights, nu=nu, mu=mu, sigma=sigma)
 
-    return _pair(build, x, y)
+    return pair(build, x, y)
 
 
 def truncated(n_rows: int = 20_000) -> Pair:
     """Only the upper tail is seen."""
     rng = np.random.default_rng(0)
-    [x] = _levels(rng, 4 * n_rows)
+    [x] = levels(rng, 4 * n_rows)
     y = np.round(0.3 * x + rng.normal(size=4 * n_rows), 2)
     x, y = x[y > 0.5][:n_rows], y[y > 0.5][:n_rows]
 
@@ -350,22 +350,22 @@ def truncated(n_rows: int = 20_000) -> Pair:
         terms = -pt.log(sigma) - 0.5 * ((y - mu) / sigma) ** 2 - above
         pm.Potential("y", (weights * terms).sum())
 
-    return _pair(build, x, y)
+    return pair(build, x, y)
 
 
 def sorted_rows(n_rows: int = 20_000) -> Pair:
     """Rows in single precision, most of them several times, in the order of the outcome."""
     rng = np.random.default_rng(0)
-    X = np.round(_levels(rng, n_rows, 3)).astype("float32")
+    X = np.round(levels(rng, n_rows, 3)).astype("float32")
     y = (rng.random(n_rows) < 1 / (1 + np.exp(2 - X[0]))).astype(int)
     order = np.argsort(y, kind="stable")
 
     def build(x0, x1, x2, y, weights):
         beta = pm.Normal("beta", 0, 1, shape=3)
         eta = pm.Normal("a", 0, 1) + beta[0] * x0 + beta[1] * x1 + beta[2] * x2
-        _observe(pm.Bernoulli, y, weights, logit_p=eta)
+        observe(pm.Bernoulli, y, weights, logit_p=eta)
 
-    return _pair(build, *X[:, order], y[order])
+    return pair(build, *X[:, order], y[order])
 
 
 SHAPES: dict[str, Callable[[], pm.Model | tuple[pm.Model, pm.Model]]] = {
@@ -375,6 +375,7 @@ SHAPES: dict[str, Callable[[], pm.Model | tuple[pm.Model, pm.Model]]] = {
     "logistic, rare, 1 event, Student prior": lambda: rare_logistic(1, student=True),
     "Poisson, rare, 0 events": lambda: rare_poisson(0),
     "Poisson, rare, 2 events": lambda: rare_poisson(2),
+    "Weibull, rare, 0 events": lambda: rare_weibull(0),
     "Weibull, rare, 2 events": rare_weibull,
     "positive coefficient of 0, logistic": bounded_logistic,
     "positive coefficients of 0, linear": bounded_linear,
@@ -383,6 +384,7 @@ SHAPES: dict[str, Callable[[], pm.Model | tuple[pm.Model, pm.Model]]] = {
     "groups that do not differ, centred": no_groups,
     "groups that do not differ, offsets": lambda: no_groups(offset=True),
     "correlation of 0.995": correlated,
+    "correlation of -0.999": lambda: correlated(-0.999),
     "horseshoe": horseshoe,
     "close components": close_mixture,
     "logistic, N = 5 d": few_rows,

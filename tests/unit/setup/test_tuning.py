@@ -154,7 +154,7 @@ def test_exact_gradients_of_a_few_draws_give_the_mean_and_the_covariance():
 def test_a_pilot_corrects_a_covariance_that_is_too_wide_or_too_narrow(problem, scale):
     """A variance has a standard error of 0.012 then: the tolerance is eight."""
     start = center_at(problem, MEAN, Dense(scale * F))
-    center, _, _ = pilot(problem, start, np.random.default_rng(9))
+    center, *_ = pilot(problem, start, np.random.default_rng(9))
     ratio = np.linalg.solve(F, np.asarray(center.factor))
     np.testing.assert_allclose(ratio @ ratio.T, np.eye(2), atol=0.1)
 
@@ -163,7 +163,7 @@ def test_one_round_of_a_pilot_goes_from_a_deviation_away_to_the_mean(problem, mo
     """The standard error of a coordinate is 0.008, and 0.13 of the draws' own mean."""
     start = center_at(problem, MEAN + F @ [1.0, 0.0], POSTERIOR)
     monkeypatch.setattr("pymc_sgcv.setup.pilot._ROUNDS", 1)
-    center, _, _ = pilot(problem, start, np.random.default_rng(10))
+    center, *_ = pilot(problem, start, np.random.default_rng(10))
     assert np.linalg.norm(np.linalg.solve(F, center.theta - MEAN)) < 0.05
 
 
@@ -188,7 +188,7 @@ def test_curvature_is_averaged_over_mirror_images_where_there_are_any():
 def test_a_pilot_corrects_diagonal_scales_and_finds_the_correlation(problem, scale):
     """By differences of full gradients, which draws have no part in where these are linear."""
     start = center_at(problem, MEAN, Diagonal(scale * POSTERIOR.spread()))
-    center, _, _ = pilot(problem, start, np.random.default_rng(13))
+    center, *_ = pilot(problem, start, np.random.default_rng(13))
     ratio = np.linalg.solve(F, np.asarray(center.factor))
     np.testing.assert_allclose(ratio @ ratio.T, np.eye(2), atol=1e-6)
 
