@@ -133,7 +133,7 @@ def compile_row_terms(target: Target, plate: Plate) -> Callable[..., np.ndarray]
     theta = pt.vector("theta", shape=(target.size,))
     graph = _on_flat_vector(target, graph, theta)
     function = pytensor.function(
-        [theta, *plate.rows, *inputs], graph, mode="NUMBA", on_unused_input="ignore"
+        [theta, *plate.rows, *inputs], graph, mode=product_mode(), on_unused_input="ignore"
     )
 
     def terms(
