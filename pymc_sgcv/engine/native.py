@@ -22,7 +22,7 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
-from pymc_sgcv.engine.whole import Whole, whole
+from pymc_sgcv.engine.whole import Whole
 
 _SOURCES = (
     "engine/native",
@@ -87,8 +87,7 @@ def external(function: Callable, n_arguments: int) -> types.ExternalFunction:
     CACHED_SRC_FUNCTIONS[function] = key
     signature = types.void(*[types.intp] * n_arguments)
     compiles = numba.cfunc(signature, cache=True, fastmath={"contract", "nsz", "reassoc"})
-    with whole(function):
-        made = compiles(function)
+    made = compiles(function)
     symbol = f"sgcv_{function.__name__}_{key[:16]}"
     llvm.add_symbol(symbol, made.address)
     _KEPT.append(made)
