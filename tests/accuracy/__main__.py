@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 from datetime import date
 from pathlib import Path
 
@@ -84,11 +85,15 @@ def with_sections_of(old: str, new: str) -> str:
     """The new page; a section without results is that of the old page, or left out."""
     known = {part.partition("\n")[0]: part.strip() for part in old.split("\n## ")[1:]}
     head, *parts = new.split("\n## ")
-    kept = [head.strip()]
+    kept, older = [head.strip()], []
     for part in parts:
         title, empty = part.partition("\n")[0], table([]) in part
         if not empty or title in known:
             kept.append(known[title] if empty else part.strip())
+            older += [f"*{title}*"] if empty else []
+    made = re.search(r"on (\S+):.*?(PyMC \S+), ", old, re.DOTALL)
+    if older and made:
+        kept[0] += f"\n\nNot measured again, of {made[1]} with {made[2]}: {', '.join(older)}."
     return "\n\n## ".join(kept) + "\n"
 
 

@@ -203,6 +203,31 @@ def test_a_pilot_that_diverges_whatever_the_step_says_so():
         pilot(problem, start, np.random.default_rng(3), noise=np.ones(1))
 
 
+@pytest.mark.parametrize("bent", [False, True])
+def test_a_pilot_goes_on_for_longer_where_the_posterior_is_far_from_gaussian(problem, bent):
+    """A coefficient that must be positive and is 0: its logarithm is skewed."""
+    start = center_at(problem, MEAN, POSTERIOR)
+    if bent:
+        with pm.Model() as model:
+            pm.Normal("y", pm.HalfNormal("b", 1) * X[:, 0], 1.0, observed=np.zeros(N))
+        problem = Problem(model, batch_size=n)
+        start = center_at(problem, np.array([-3.2]), Dense(np.array([[1.0]])))
+    found = pilot(problem, start, np.random.default_rng(14))
+    iterations = len(found.draws) / 0.8
+    assert iterations > 5000 if bent else iterations < 2000
+
+
+def test_the_noise_that_a_pilot_reports_is_that_of_its_own_gradients(problem):
+    """Around the old center, in the new factor's coordinates; seven standard errors of pairs."""
+    start = center_at(problem, MEAN + F @ [1.0, 0.0], POSTERIOR)
+    found = pilot(problem, start, np.random.default_rng(15))
+    x = found.center.factor.solve(found.draws - found.draws.mean(0))
+    g = found.center.factor.apply_transposed(found.gradients)
+    noise = found.center.factor.variances(found.noise)
+    error = noise * (7 * np.sqrt(2 / pairs(2)))
+    assert (np.abs(unexplained(x, g - g.mean(0)) - noise) < error + 0.01).all()
+
+
 # What is chosen
 
 
