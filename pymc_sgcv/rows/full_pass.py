@@ -26,6 +26,8 @@ from pymc_sgcv.sources.passes import over_rows
 
 _BLOCK_BYTES = 1 << 24
 _PIECE_BYTES = 1 << 18
+_MOST_BYTES = 1 << 32
+"""A sample that grows beyond it is none."""
 LEAST_INFLUENCE = 1 / 8
 """No row counts for less than this share of the mean: what a few displacements say is rough."""
 
@@ -210,7 +212,7 @@ def full_pass(
     row_bytes = max(1, sum(s.nbytes // s.n_rows for s in sources))
     at_once = int(np.clip(_BLOCK_BYTES // row_bytes, 1000, 1 << 18))
     total, kept, level = np.zeros(job.points.shape), [], []
-    counts = np.zeros(LEVELS, dtype=np.int64)
+    counts, size = np.zeros(LEVELS, dtype=np.int64), 0
     for found in over_rows(sources, job, rows_at_once=at_once, report=report):
         if found.bad is not None:
             raise _bad_row(plate, sources, found.bad)
@@ -218,12 +220,24 @@ def full_pass(
         counts += found.counts
         kept += found.kept
         level += found.level
+        size += sum(array.nbytes for arrays in found.kept for array in arrays)
+        if size > _MOST_BYTES:
+            raise _too_many(plate, counts)
     for source in sources:
         source.check()
     if scoring is None:
         return total, None
     arrays = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
     return total, collected(arrays, np.concatenate(level), counts, scoring.c)
+
+
+def _too_many(plate: Plate, counts: np.ndarray) -> ValueError:
+    """So many rows have an influence of their own that they are no sample."""
+    return ValueError(
+        f"{counts[0]:,} of the first {counts.sum():,} rows of '{plate.name}' have so much influence "
+        "on the posterior that each has to be in the sample, which grows beyond "
+        f'{_MOST_BYTES >> 30} GB. Pass population="disk" to draw minibatches from all rows.'
+    )
 
 
 def _bad_row(plate: Plate, sources: Sequence[Source], row: int) -> ValueError:

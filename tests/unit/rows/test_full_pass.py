@@ -115,6 +115,14 @@ def test_an_impossible_row_is_named(data):
         )  # fmt: skip
 
 
+def test_a_sample_that_would_be_all_of_large_data_is_refused(problem, code, monkeypatch):
+    sources, plate = problem.target.plates[0].sources(), problem.target.plates[0]
+    scoring = Scoring(np.stack([THETA, THETA + 1, THETA - 1]), 1e-12, 1e-6)
+    monkeypatch.setattr("pymc_sgcv.rows.full_pass._MOST_BYTES", 10_000)
+    with pytest.raises(ValueError, match='5,000 of the first 5,000 rows .* population="disk"'):
+        full_pass(code, plate, sources, THETA[None], {}, scoring)
+
+
 def test_integers_beyond_32_bits_are_refused(problem, code):
     X, y = np.ones((10, 2), np.float32), np.full(10, 2**40)
     with pytest.raises(ValueError, match="beyond 32 bits"):
