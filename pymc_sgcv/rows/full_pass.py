@@ -234,8 +234,8 @@ def full_pass(
 def _too_many(plate: Plate, counts: np.ndarray) -> ValueError:
     """So many rows have an influence of their own that they are no sample."""
     return ValueError(
-        f"{counts[0]:,} of the first {counts.sum():,} rows of '{plate.name}' have so much influence "
-        "on the posterior that each has to be in the sample, which grows beyond "
+        f"{counts[0]:,} of the first {counts.sum():,} rows of '{plate.name}' have so much "
+        "influence on the posterior that each has to be in the sample, which grows beyond "
         f'{_MOST_BYTES >> 30} GB. Pass population="disk" to draw minibatches from all rows.'
     )
 

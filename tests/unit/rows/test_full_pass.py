@@ -119,7 +119,7 @@ def test_a_sample_that_would_be_all_of_large_data_is_refused(problem, code, monk
     sources, plate = problem.target.plates[0].sources(), problem.target.plates[0]
     scoring = Scoring(np.stack([THETA, THETA + 1, THETA - 1]), 1e-12, 1e-6)
     monkeypatch.setattr("pymc_sgcv.rows.full_pass._MOST_BYTES", 10_000)
-    with pytest.raises(ValueError, match='5,000 of the first 5,000 rows .* population="disk"'):
+    with pytest.raises(ValueError, match=r'5,000 of the first 5,000 rows .* population="disk"'):
         full_pass(code, plate, sources, THETA[None], {}, scoring)
 
 
