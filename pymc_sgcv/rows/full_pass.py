@@ -21,7 +21,7 @@ from pymc_sgcv.model.target import Plate, Target
 from pymc_sgcv.rows.minibatch import FULL_TABLE, FUNCTION, RECORD_LENGTH, add_row_sum
 from pymc_sgcv.rows.sample import LEVELS, Sample, chosen, collected, levels
 from pymc_sgcv.rows.terms import row_terms
-from pymc_sgcv.sources.base import Source
+from pymc_sgcv.sources.base import Source, as_type
 from pymc_sgcv.sources.passes import over_rows
 
 _BLOCK_BYTES = 1 << 24
@@ -172,16 +172,8 @@ class Job:
 
 def as_rows(gradient: Gradient, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Rows as the compiled code takes them."""
-    rows = []
-    for array, kind in zip(arrays, gradient.row_types, strict=True):
-        if kind.dtype == "int32" and array.dtype.kind in "iu" and array.dtype.itemsize >= 4:
-            if len(array) and (array.max() > np.iinfo(np.int32).max or array.min() < -(2**31)):
-                raise ValueError(
-                    "Some rows hold integers beyond 32 bits, and models take 32: give them as "
-                    "float64."
-                )
-        rows.append(np.ascontiguousarray(array, kind.dtype))
-    return rows
+    kinds = (row.dtype for row in gradient.row_types)
+    return [as_type(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
 
 
 def _record(
@@ -239,6 +231,21 @@ def _bad_row(plate: Plate, sources: Sequence[Source], row: int) -> ValueError:
         f"{sources[0].where(row)}: the observation is impossible under the model, or nearly so. "
         "Check the data."
     )
+
+
+def refuse_nan_rows(plate: Plate) -> None:
+    """Raise an error that names the first row that holds NaN."""
+    sources = plate.sources()
+    for found in over_rows(sources, _first_nan, rows_at_once=1 << 17):
+        if found is not None:
+            raise _bad_row(plate, sources, found)
+
+
+def _first_nan(arrays: list[np.ndarray], first: int) -> int | None:
+    floats = [array for array in arrays if array.dtype.kind == "f"]
+    bad = [np.isnan(array).reshape(len(array), -1).any(axis=1) for array in floats]
+    rows = [first + int(np.argmax(some)) for some in bad if some.any()]
+    return min(rows, default=None)
 
 
 def all_rows(

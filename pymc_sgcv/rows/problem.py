@@ -21,7 +21,7 @@ from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import Plate, Target, read_model
 from pymc_sgcv.rows.coordinates import Coordinates, Reparametrization
 from pymc_sgcv.rows.finite import refuse_infinite_rows, refuse_nan
-from pymc_sgcv.rows.full_pass import Code, Scoring, as_rows, full_pass
+from pymc_sgcv.rows.full_pass import Code, Scoring, as_rows, full_pass, refuse_nan_rows
 from pymc_sgcv.rows.layout import Layout, first_layout
 from pymc_sgcv.rows.minibatch import (
     FULL_TABLE,
@@ -170,7 +170,13 @@ class Problem:
     def first_layout(self) -> Layout:
         """What the model and the user say."""
         layout = replace(self._declared_layout(), population=self.population)
-        return replace(layout, samples=self._rows_read()) if self.population == SAMPLE else layout
+        if self.population != SAMPLE:
+            return layout
+        samples = self._rows_read()
+        sizes = zip(layout.batch_sizes, samples, strict=True)
+        return replace(
+            layout, samples=samples, batch_sizes=tuple(min(n, s.n_rows) for n, s in sizes)
+        )
 
     def _rows_read(self) -> tuple[Sample, ...]:
         """Rows that are not the model's own arrays: all, or those that a sample begins with."""
@@ -211,6 +217,7 @@ class Problem:
             )
             rows += [whole] if labels is None else whole.strata(counts, own, stand_for)
         self._take_up(layout, rows)
+        self._take_up_tilt()
 
     def _sample(self, layout: Layout, number: int) -> Sample | None:
         """What stands in the place of a plate's own arrays."""
@@ -266,6 +273,12 @@ class Problem:
         self.data_passes += 1
         return total, samples
 
+    def refuse_nan(self) -> None:
+        """Raise an error that names the first row with NaN; the model's own were looked at."""
+        if self.population != MODEL:
+            for plate in self.target.plates:
+                refuse_nan_rows(plate)
+
     @cached_property
     def _codes(self) -> list[Code]:
         return [
@@ -291,8 +304,6 @@ class Problem:
 
     def _take_up(self, layout: Layout, rows: Sequence[Rows]) -> None:
         self.layout, self.rows = layout, rows
-        if rows:
-            self._take_up_tilt()
         self._full = [one.scratch() for one in rows]
         self._samples: dict[float, list[Scratch]] = {}
 

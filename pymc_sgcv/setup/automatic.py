@@ -78,7 +78,10 @@ def make_plan(
             if settings.fixes_center:
                 _warn_if_far(resolved)
         else:
-            refuse_infinite_gradient(problem.target, problem.gradient(_start(problem)[None])[0])
+            gradient = problem.gradient(_start(problem)[None])[0]
+            if not np.isfinite(gradient).all():
+                problem.refuse_nan()
+            refuse_infinite_gradient(problem.target, gradient)
         plan = _decide(problem, settings, resolved, given, rng)
         if settings.automatic and center is None:
             _warn_if_off_still(resolved, plan.center)

@@ -32,6 +32,8 @@ from pymc_sgcv.setup.strata import influences
 
 _PAIRS = 4
 _MOST_PASSES = 4
+_FEWEST = 100
+"""Rows of a plate that are in the sample, or all it has, even if none of them says anything."""
 _OFF = 0.03
 """Standard deviations that the mean may be off by because of the sample."""
 
@@ -55,7 +57,10 @@ def represent(
     problem.take_samples(samples)
     problem.set_tilt(whole - _of_sample(problem, center.theta))
     if given is not None:
-        return center_at(problem, center.theta, center.factor, center.degree)
+        here = center_at(problem, given.theta, given.factor, given.degree)
+        near = here.distance * 2 * problem.layout.sample_error <= _OFF
+        if near or given.degree is not None:  # scales of group effects are never at the mode
+            return here
     moved = np.inf
     for number in range(2, _MOST_PASSES + 1):
         center = _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
@@ -72,6 +77,8 @@ def represent(
             "posterior standard deviations: the posterior of a sample of the rows is too far from "
             'that of all. Pass population="disk" to draw minibatches from all rows.'
         )
+    if given is not None:  # the rows are right for where the posterior is, the center stays
+        return center_at(problem, given.theta, center.factor, given.degree)
     return _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
 
 
@@ -95,10 +102,11 @@ def _scorings(problem: Problem, center: Center, rng: np.random.Generator) -> lis
     points = problem.coordinates(center.degree).place(positions)
     c = problem.wanted.influence
     rough = influences(problem, center, False, rng)
-    return [
-        Scoring(points, c, LEAST_INFLUENCE * float(scores.sum()) / plate.n_rows)
-        for scores, plate in zip(rough, problem.target.plates, strict=True)
-    ]
+    found = []
+    for scores, plate in zip(rough, problem.target.plates, strict=True):
+        least = max(LEAST_INFLUENCE * float(scores.sum()), c * min(_FEWEST, plate.n_rows))
+        found.append(Scoring(points, c, least / plate.n_rows))
+    return found
 
 
 def _of_sample(problem: Problem, theta: np.ndarray) -> np.ndarray:

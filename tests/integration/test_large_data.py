@@ -214,3 +214,43 @@ def test_other_rows_of_the_same_model_are_sampled_anew(idata, rows):
     precision = X.T.astype(float) @ X + np.eye(4) / 4
     exact = np.linalg.solve(precision, X.T.astype(float) @ y)
     assert_agrees(more, (exact, np.sqrt(np.diag(np.linalg.inv(precision)))))
+
+
+def test_other_rows_may_have_a_store_of_their_own(idata, rows, tmp_path):
+    X, y = (a[: N // 2] for a in rows)
+    more = sg.sample(
+        20, continue_from=idata, model=model_of(X, y), chains=2, check=False, random_seed=1,
+        store=tmp_path / "more", **QUIET,
+    )  # fmt: skip
+    assert more.posterior.attrs["store"] == str(tmp_path / "more")
+    assert more.posterior.attrs["rows_from"] == "sample"
+
+
+def test_rows_are_tilted_where_the_posterior_is_if_a_given_center_is_not(model, exact):
+    center = {"beta": exact[0] + 20 * exact[1]}
+    with pytest.warns(sg.SGCVWarning, match="given center"):
+        step = sg.SGLDCV(model=model, population="sample", progressbar=False, center=center)
+    assert step.plan.center.theta == pytest.approx(center["beta"])
+    slope = step.problem.gradient(exact[0][None])[0]  # the mode is here
+    assert np.abs(slope * exact[1]).max() < 0.03
+    assert step.plan.data_passes <= 3
+
+
+def test_rows_of_a_likelihood_that_says_nothing_are_there_too(rows):
+    X, y = (a[:5000] for a in rows)
+    with pm.Model() as model:
+        (xb, yb), (zb, wb) = sg.Minibatch(X, y), sg.Minibatch(y[:600], X[:600, 0])
+        beta = pm.Normal("beta", 0, 2, shape=4)
+        pm.Normal("y", xb @ beta, 1, observed=yb, total_size=5000)
+        pm.Normal("z", 1e-6 * beta[0] * wb, 1, observed=zb, total_size=600)
+    step = sg.SGLDCV(model=model, population="sample", progressbar=False)
+    assert [sum(sample.counts) for sample in step.plan.layout.samples] == [5000, 600]
+    assert step.plan.layout.samples[1].n_rows > 50
+
+
+@pytest.mark.parametrize("population", ["memory", "disk", "sample"])
+def test_nan_in_the_middle_is_named_whatever_rows_are_used(rows, population):
+    X, y = rows[0].copy(), rows[1]
+    X[43210, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinite values: row 43210 of"):
+        sg.SGLDCV(model=model_of(X, y), population=population, progressbar=False)
