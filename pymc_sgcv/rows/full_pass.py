@@ -194,15 +194,19 @@ def full_pass(
     others: Mapping[str, np.ndarray],
     scoring: Scoring | None = None,
     report: Callable[[float], None] | None = None,
+    most_bytes: float = np.inf,
 ) -> tuple[np.ndarray, Sample | None]:
-    """Σᵢ ∇ℓᵢ at each of `points` over all rows of a plate, and a sample of them if asked for."""
+    """Σᵢ ∇ℓᵢ at each of `points` over all rows of a plate, and a sample of them if asked for.
+
+    An error for a sample that takes more than `most_bytes`.
+    """
     for source in sources:
         source.check()
     job = Job(code, np.ascontiguousarray(points, dtype=float), dict(others), scoring)
     row_bytes = max(1, sum(s.nbytes // s.n_rows for s in sources))
     at_once = int(np.clip(_BLOCK_BYTES // row_bytes, 1000, 1 << 18))
     total, kept, level = np.zeros(job.points.shape), [], []
-    counts = np.zeros(LEVELS, dtype=np.int64)
+    counts, kept_bytes = np.zeros(LEVELS, dtype=np.int64), 0
     for found in over_rows(sources, job, rows_at_once=at_once, report=report):
         if found.bad is not None:
             raise _bad_row(plate, sources, found.bad)
@@ -210,12 +214,24 @@ def full_pass(
         counts += found.counts
         kept += found.kept
         level += found.level
+        kept_bytes += sum(array.nbytes for arrays in found.kept for array in arrays)
+        if kept_bytes > most_bytes:
+            raise _too_many(plate, sum(map(len, level)), int(counts.sum()))
     for source in sources:
         source.check()
     if scoring is None:
         return total, None
     arrays = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
     return total, collected(arrays, np.concatenate(level), counts, scoring.c)
+
+
+def _too_many(plate: Plate, kept: int, seen: int) -> ValueError:
+    return ValueError(
+        f"Of the first {seen:,} rows of '{plate.name}' {kept:,} would have to stand for all, more "
+        "than fit in memory: most rows are the only evidence of something, or they are sorted by "
+        "what the posterior depends on, so that a first look at some of them did not see the rest. "
+        'Pass population="disk", or store the rows in random order.'
+    )
 
 
 def _bad_row(plate: Plate, sources: Sequence[Source], row: int) -> ValueError:

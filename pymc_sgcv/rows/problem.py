@@ -38,6 +38,7 @@ from pymc_sgcv.rows.population import (
     MODEL,
     SAMPLE,
     Population,
+    available_memory,
     choose_population,
     first_samples,
 )
@@ -263,10 +264,11 @@ class Problem:
     ) -> tuple[np.ndarray, list[Sample]]:
         """Σᵢ ∇ℓᵢ at θ over all rows of all plates, wherever they are, and samples of them."""
         total, samples = np.zeros(self.size), []
+        most_bytes = available_memory() / 3  # they are laid out in another order, and copied so
         for number, (plate, code) in enumerate(zip(self.target.plates, self._codes, strict=True)):
             one = None if scoring is None else scoring[number]
             gradient, sample = full_pass(
-                code, plate, plate.sources(), theta[None], self.others, one, report
+                code, plate, plate.sources(), theta[None], self.others, one, report, most_bytes
             )
             total += gradient[0]
             samples += [] if sample is None else [sample]

@@ -254,3 +254,9 @@ def test_nan_in_the_middle_is_named_whatever_rows_are_used(rows, population):
     X[43210, 1] = np.nan
     with pytest.raises(ValueError, match="NaN or infinite values: row 43210 of"):
         sg.SGLDCV(model=model_of(X, y), population=population, progressbar=False)
+
+
+def test_a_sample_beyond_memory_is_refused_with_a_sentence(model, monkeypatch):
+    monkeypatch.setattr("pymc_sgcv.rows.problem.available_memory", lambda: 1e4)
+    with pytest.raises(ValueError, match=r'more than fit in memory.*population="disk"'):
+        sg.SGLDCV(model=model, population="sample", progressbar=False)
