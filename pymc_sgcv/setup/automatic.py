@@ -32,7 +32,7 @@ from pymc_sgcv.setup.modes import highest_center
 from pymc_sgcv.setup.noise import FURTHEST, around, control_variate, gradient_noise
 from pymc_sgcv.setup.pilot import approach, even_part, pilot, stretch
 from pymc_sgcv.setup.plan import Plan, Settings
-from pymc_sgcv.setup.represent import represent
+from pymc_sgcv.setup.represent import represent, tilt_at
 from pymc_sgcv.setup.rotations import warn_about_rotations
 from pymc_sgcv.setup.search import WIDE_LIMIT, refuse_infinite_gradient
 from pymc_sgcv.setup.tuner import Tuner
@@ -197,7 +197,8 @@ def _resolve_center(
             return _UserCenter(**vars(found))
         if not settings.automatic:
             warn_if_off(found)
-        return highest_center(problem, found, rng)
+        best = highest_center(problem, found, rng)
+        return found if best is found else tilt_at(problem, best, rng, dense)
     if center is None:
         found = center_near(
             problem, _start(problem), rng, progressbar=settings.progressbar, dense=dense,

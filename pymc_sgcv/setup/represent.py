@@ -64,10 +64,14 @@ def represent(
     moved = np.inf
     for number in range(2, _MOST_PASSES + 1):
         center = _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
+        if not center.converged and center.degree is None:  # the first rows were unlike the rest
+            center = _search(problem, center.theta, rng, dense, passes=3.0)
         report(f"pass {number} over the data", 0.0)
         whole, _ = problem.pass_over_all(center.theta, report=partial(report, f"pass {number}"))
         tilt = whole - _of_sample(problem, center.theta)
         moved = _length(problem, center, tilt - problem.layout.tilt)
+        if not center.converged and center.degree is None:  # this pass was not where it ends
+            moved = max(moved, center.distance)
         problem.set_tilt(tilt)
         if moved * 2 * problem.layout.sample_error <= _OFF:
             break
@@ -79,6 +83,15 @@ def represent(
         )
     if given is not None:  # the rows are right for where the posterior is, the center stays
         return center_at(problem, given.theta, center.factor, given.degree)
+    return _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
+
+
+def tilt_at(
+    problem: Problem, center: Center, rng: np.random.Generator, dense: bool | None
+) -> Center:
+    """Take the tilt at another center, of a higher mode; the center there."""
+    whole, _ = problem.pass_over_all(center.theta)
+    problem.set_tilt(whole - _of_sample(problem, center.theta))
     return _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
 
 

@@ -260,3 +260,30 @@ def test_a_sample_beyond_memory_is_refused_with_a_sentence(model, monkeypatch):
     monkeypatch.setattr("pymc_sgcv.rows.problem.available_memory", lambda: 1e4)
     with pytest.raises(ValueError, match=r'more than fit in memory.*population="disk"'):
         sg.SGLDCV(model=model, population="sample", progressbar=False)
+
+
+def test_rows_unlike_those_of_the_first_look_are_met_all_the_same():
+    """All events are in blocks that the first sample has none of: its center is far away."""
+    n, block = 600_000, 10_000
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
+    y = (rng.random(n) < 1 / (1 + np.exp(-X @ [-3.4, 0.7, -0.5]))).astype(float)
+    seen = np.random.default_rng(0).choice(n // block, 8, replace=False)
+    blocks = [*np.setdiff1d(np.arange(n // block), seen), *seen]
+    order = np.argsort(-y, kind="stable").reshape(-1, block)[np.argsort(blocks)].ravel()
+    X, y = X[order], y[order]
+    assert not any(y[k * block : (k + 1) * block].any() for k in seen)
+    with pm.Model() as model:
+        xb, yb = sg.Minibatch(
+            sg.generated(lambda k: X[k * block : (k + 1) * block], n, block),
+            sg.generated(lambda k: y[k * block : (k + 1) * block], n, block),
+        )
+        beta = pm.Normal("beta", 0, 2, shape=3)
+        pm.Bernoulli("y", logit_p=xb @ beta, observed=yb, total_size=n)
+    step = sg.SGLDCV(model=model, population="sample", target_bias=0.1, progressbar=False)
+    center = step.plan.center
+    p = 1 / (1 + np.exp(-X @ center.theta))
+    slope = X.T @ (y - p) - center.theta / 4  # of all rows
+    way = np.linalg.solve((X * (p * (1 - p))[:, None]).T @ X + np.eye(3) / 4, slope)
+    sd = center.factor.spread()
+    assert (np.abs(way) < 0.1 * sd).all()
