@@ -22,7 +22,7 @@ from pymc_sgcv.sources.base import Source, as_source, same_length
 FIRST_BATCH = 500
 """The minibatch from which the automatic batch size starts."""
 _HEAD_ROWS = 10_000
-_SPREAD_OVER = 8
+_SPREAD_OVER = 32
 """Partitions that a head is read from, where rows cannot be read one by one."""
 
 

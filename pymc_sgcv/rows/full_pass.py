@@ -21,13 +21,11 @@ from pymc_sgcv.model.target import Plate, Target
 from pymc_sgcv.rows.minibatch import FULL_TABLE, FUNCTION, RECORD_LENGTH, add_row_sum
 from pymc_sgcv.rows.sample import LEVELS, Sample, chosen, collected, levels
 from pymc_sgcv.rows.terms import row_terms
-from pymc_sgcv.sources.base import Source
+from pymc_sgcv.sources.base import Source, as_type
 from pymc_sgcv.sources.passes import over_rows
 
 _BLOCK_BYTES = 1 << 24
 _PIECE_BYTES = 1 << 18
-_MOST_BYTES = 1 << 32
-"""A sample that grows beyond it is none."""
 LEAST_INFLUENCE = 1 / 8
 """No row counts for less than this share of the mean: what a few displacements say is rough."""
 
@@ -174,16 +172,8 @@ class Job:
 
 def as_rows(gradient: Gradient, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Rows as the compiled code takes them."""
-    rows = []
-    for array, kind in zip(arrays, gradient.row_types, strict=True):
-        if kind.dtype == "int32" and array.dtype.kind in "iu" and array.dtype.itemsize >= 4:
-            if len(array) and (array.max() > np.iinfo(np.int32).max or array.min() < -(2**31)):
-                raise ValueError(
-                    "Some rows hold integers beyond 32 bits, and models take 32: give them as "
-                    "float64."
-                )
-        rows.append(np.ascontiguousarray(array, kind.dtype))
-    return rows
+    kinds = (row.dtype for row in gradient.row_types)
+    return [as_type(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
 
 
 def _record(
@@ -204,15 +194,19 @@ def full_pass(
     others: Mapping[str, np.ndarray],
     scoring: Scoring | None = None,
     report: Callable[[float], None] | None = None,
+    most_bytes: float = np.inf,
 ) -> tuple[np.ndarray, Sample | None]:
-    """Σᵢ ∇ℓᵢ at each of `points` over all rows of a plate, and a sample of them if asked for."""
+    """Σᵢ ∇ℓᵢ at each of `points` over all rows of a plate, and a sample of them if asked for.
+
+    An error for a sample that takes more than `most_bytes`.
+    """
     for source in sources:
         source.check()
     job = Job(code, np.ascontiguousarray(points, dtype=float), dict(others), scoring)
     row_bytes = max(1, sum(s.nbytes // s.n_rows for s in sources))
     at_once = int(np.clip(_BLOCK_BYTES // row_bytes, 1000, 1 << 18))
     total, kept, level = np.zeros(job.points.shape), [], []
-    counts, size = np.zeros(LEVELS, dtype=np.int64), 0
+    counts, kept_bytes = np.zeros(LEVELS, dtype=np.int64), 0
     for found in over_rows(sources, job, rows_at_once=at_once, report=report):
         if found.bad is not None:
             raise _bad_row(plate, sources, found.bad)
@@ -220,9 +214,9 @@ def full_pass(
         counts += found.counts
         kept += found.kept
         level += found.level
-        size += sum(array.nbytes for arrays in found.kept for array in arrays)
-        if size > _MOST_BYTES:
-            raise _too_many(plate, counts)
+        kept_bytes += sum(array.nbytes for arrays in found.kept for array in arrays)
+        if kept_bytes > most_bytes:
+            raise _too_many(plate, sum(map(len, level)), int(counts.sum()))
     for source in sources:
         source.check()
     if scoring is None:
@@ -231,12 +225,12 @@ def full_pass(
     return total, collected(arrays, np.concatenate(level), counts, scoring.c)
 
 
-def _too_many(plate: Plate, counts: np.ndarray) -> ValueError:
-    """So many rows have an influence of their own that they are no sample."""
+def _too_many(plate: Plate, kept: int, seen: int) -> ValueError:
     return ValueError(
-        f"{counts[0]:,} of the first {counts.sum():,} rows of '{plate.name}' have so much "
-        "influence on the posterior that each has to be in the sample, which grows beyond "
-        f'{_MOST_BYTES >> 30} GB. Pass population="disk" to draw minibatches from all rows.'
+        f"Of the first {seen:,} rows of '{plate.name}' {kept:,} would have to stand for all, more "
+        "than fit in memory: most rows are the only evidence of something, or they are sorted by "
+        "what the posterior depends on, so that a first look at some of them did not see the rest. "
+        'Pass population="disk", or store the rows in random order.'
     )
 
 
@@ -253,6 +247,21 @@ def _bad_row(plate: Plate, sources: Sequence[Source], row: int) -> ValueError:
         f"{sources[0].where(row)}: the observation is impossible under the model, or nearly so. "
         "Check the data."
     )
+
+
+def refuse_nan_rows(plate: Plate) -> None:
+    """Raise an error that names the first row that holds NaN."""
+    sources = plate.sources()
+    for found in over_rows(sources, _first_nan, rows_at_once=1 << 17):
+        if found is not None:
+            raise _bad_row(plate, sources, found)
+
+
+def _first_nan(arrays: list[np.ndarray], first: int) -> int | None:
+    floats = [array for array in arrays if array.dtype.kind == "f"]
+    bad = [np.isnan(array).reshape(len(array), -1).any(axis=1) for array in floats]
+    rows = [first + int(np.argmax(some)) for some in bad if some.any()]
+    return min(rows, default=None)
 
 
 def all_rows(

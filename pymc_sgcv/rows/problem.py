@@ -21,7 +21,7 @@ from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import Plate, Target, read_model
 from pymc_sgcv.rows.coordinates import Coordinates, Reparametrization
 from pymc_sgcv.rows.finite import refuse_infinite_rows, refuse_nan
-from pymc_sgcv.rows.full_pass import Code, Scoring, as_rows, full_pass
+from pymc_sgcv.rows.full_pass import Code, Scoring, as_rows, full_pass, refuse_nan_rows
 from pymc_sgcv.rows.layout import Layout, first_layout
 from pymc_sgcv.rows.minibatch import (
     FULL_TABLE,
@@ -38,6 +38,7 @@ from pymc_sgcv.rows.population import (
     MODEL,
     SAMPLE,
     Population,
+    available_memory,
     choose_population,
     first_samples,
 )
@@ -170,7 +171,13 @@ class Problem:
     def first_layout(self) -> Layout:
         """What the model and the user say."""
         layout = replace(self._declared_layout(), population=self.population)
-        return replace(layout, samples=self._rows_read()) if self.population == SAMPLE else layout
+        if self.population != SAMPLE:
+            return layout
+        samples = self._rows_read()
+        sizes = zip(layout.batch_sizes, samples, strict=True)
+        return replace(
+            layout, samples=samples, batch_sizes=tuple(min(n, s.n_rows) for n, s in sizes)
+        )
 
     def _rows_read(self) -> tuple[Sample, ...]:
         """Rows that are not the model's own arrays: all, or those that a sample begins with."""
@@ -211,6 +218,7 @@ class Problem:
             )
             rows += [whole] if labels is None else whole.strata(counts, own, stand_for)
         self._take_up(layout, rows)
+        self._take_up_tilt()
 
     def _sample(self, layout: Layout, number: int) -> Sample | None:
         """What stands in the place of a plate's own arrays."""
@@ -256,15 +264,22 @@ class Problem:
     ) -> tuple[np.ndarray, list[Sample]]:
         """Σᵢ ∇ℓᵢ at θ over all rows of all plates, wherever they are, and samples of them."""
         total, samples = np.zeros(self.size), []
+        most_bytes = available_memory() / 3  # they are laid out in another order, and copied so
         for number, (plate, code) in enumerate(zip(self.target.plates, self._codes, strict=True)):
             one = None if scoring is None else scoring[number]
             gradient, sample = full_pass(
-                code, plate, plate.sources(), theta[None], self.others, one, report
+                code, plate, plate.sources(), theta[None], self.others, one, report, most_bytes
             )
             total += gradient[0]
             samples += [] if sample is None else [sample]
         self.data_passes += 1
         return total, samples
+
+    def refuse_nan(self) -> None:
+        """Raise an error that names the first row with NaN; the model's own were looked at."""
+        if self.population != MODEL:
+            for plate in self.target.plates:
+                refuse_nan_rows(plate)
 
     @cached_property
     def _codes(self) -> list[Code]:
@@ -291,8 +306,6 @@ class Problem:
 
     def _take_up(self, layout: Layout, rows: Sequence[Rows]) -> None:
         self.layout, self.rows = layout, rows
-        if rows:
-            self._take_up_tilt()
         self._full = [one.scratch() for one in rows]
         self._samples: dict[float, list[Scratch]] = {}
 

@@ -22,7 +22,7 @@ import numpy as np
 
 LEVELS = 14
 """Strata: rows that are always in, and powers of four below; the last has all that is less."""
-_WIDTH = 4.0
+WIDTH = 4.0
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -39,7 +39,8 @@ class Sample:
     counts
         How many rows of the data each stratum stands for.
     error
-        The relative standard error of a posterior sd that comes from this choice, at most.
+        The relative standard error of a posterior sd that comes from this choice, at most if
+        influences are exact.
     in_order
         Whether the arrays are in random order already, and may stay where they are.
     """
@@ -77,14 +78,14 @@ def whole(
 def levels(influence: np.ndarray, c: float) -> np.ndarray:
     """The stratum of each row: 0 where it is always in."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        below = np.floor(np.log(c / influence) / np.log(_WIDTH))
+        below = np.floor(np.log(c / influence) / np.log(WIDTH))
     below = np.where(influence > 0, below, LEVELS - 1)  # what is NaN is met elsewhere
     return np.clip(below, 0, LEVELS - 1).astype(np.int8)
 
 
 def probabilities() -> np.ndarray:
     """The p of each stratum: s / c of the largest influence in it."""
-    return _WIDTH ** -np.arange(float(LEVELS))
+    return WIDTH ** -np.arange(float(LEVELS))
 
 
 def chosen(first: int, level: np.ndarray) -> np.ndarray:

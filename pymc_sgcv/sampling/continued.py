@@ -142,7 +142,8 @@ def _on_other_rows(asked: Asked, plan: Mapping, store: Place) -> Sampling:
     wanted = settings.wanted_population
     if MODEL != choose_population(target, wanted, settings.subsampling):
         _log.info("The rows that stand for all are chosen anew, by passes over the new ones.")
-        return in_memory(replace(asked, step=step_of(asked, {**plan, "plan": None})))
+        asked = replace(asked, step=step_of(asked, {**plan, "plan": None}))
+        return in_memory(asked) if store is None else in_store(asked, store)
     if plan["plan"].layout.population != MODEL:
         raise ValueError(
             "The earlier run had data beyond memory, and these fit in: sample them without "

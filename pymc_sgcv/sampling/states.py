@@ -19,7 +19,7 @@ from pymc_sgcv.steps.base import StochasticGradientStep
 
 GROUP, NAME = "sampler_state", "state"
 _LARGE = 1e8
-"""Bytes above which it is left out: tables of SAGA belong in a store."""
+"""Bytes above which it is left out: tables of SAGA and large samples belong in a store."""
 
 
 def what_continues(asked: Asked, step: StochasticGradientStep) -> dict[str, Any]:
@@ -44,7 +44,9 @@ def state_group(
     if len({run.done for run in runs}) > 1 or not all(run.begun for run in runs):
         return {}
     states = [run.chain.state(whole=True) for run in runs]
-    if sum(np.asarray(value).nbytes for state in states for value in state.values()) > _LARGE:
+    arrays = [np.asarray(value) for state in states for value in state.values()]
+    arrays += [array for sample in step.plan.layout.samples for array in sample.arrays]
+    if sum(array.nbytes for array in arrays) > _LARGE:
         return {}
     chains = [
         {"chain": state, "shortened": run.shortened}

@@ -32,7 +32,7 @@ from pymc_sgcv.setup.modes import highest_center
 from pymc_sgcv.setup.noise import FURTHEST, around, control_variate, gradient_noise
 from pymc_sgcv.setup.pilot import approach, even_part, pilot, stretch
 from pymc_sgcv.setup.plan import Plan, Settings
-from pymc_sgcv.setup.represent import represent
+from pymc_sgcv.setup.represent import represent, tilt_at
 from pymc_sgcv.setup.rotations import warn_about_rotations
 from pymc_sgcv.setup.search import WIDE_LIMIT, refuse_infinite_gradient
 from pymc_sgcv.setup.tuner import Tuner
@@ -78,7 +78,10 @@ def make_plan(
             if settings.fixes_center:
                 _warn_if_far(resolved)
         else:
-            refuse_infinite_gradient(problem.target, problem.gradient(_start(problem)[None])[0])
+            gradient = problem.gradient(_start(problem)[None])[0]
+            if not np.isfinite(gradient).all():
+                problem.refuse_nan()
+            refuse_infinite_gradient(problem.target, gradient)
         plan = _decide(problem, settings, resolved, given, rng)
         if settings.automatic and center is None:
             _warn_if_off_still(resolved, plan.center)
@@ -194,7 +197,8 @@ def _resolve_center(
             return _UserCenter(**vars(found))
         if not settings.automatic:
             warn_if_off(found)
-        return highest_center(problem, found, rng)
+        best = highest_center(problem, found, rng)
+        return found if best is found else tilt_at(problem, best, rng, dense)
     if center is None:
         found = center_near(
             problem, _start(problem), rng, progressbar=settings.progressbar, dense=dense,

@@ -62,6 +62,11 @@ def find_center(
     random_seed, progressbar, compile_kwargs
         As in ``pm.sample``.
 
+    Notes
+    -----
+    Where a sample of the rows stands for all, the search is that of the step methods, and
+    `method`, `step_size` and `passes` say nothing.
+
     Examples
     --------
     >>> import numpy as np, pymc as pm, pymc_sgcv as sg
@@ -85,10 +90,11 @@ def find_center(
     theta = unconstrained(problem.target, start or {}, "start")
     if problem.population == SAMPLE:
         with one_blas_thread(), progress(progressbar) as report:
-            return represent(problem, theta, None, rng, None, report)
-    center = center_near(
-        problem, theta, rng, method, step_size, passes, polish=polish, progressbar=progressbar
-    )
+            center = represent(problem, theta, None, rng, None, report)
+    else:
+        center = center_near(
+            problem, theta, rng, method, step_size, passes, polish=polish, progressbar=progressbar
+        )
     if polish and center.degree is not None:
         with one_blas_thread():
             return pilot(problem, approach(problem, center, rng), rng)[0]

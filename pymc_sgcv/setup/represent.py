@@ -25,6 +25,7 @@ import numpy as np
 from pymc_sgcv.errors import warn
 from pymc_sgcv.rows.full_pass import LEAST_INFLUENCE, Scoring
 from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.rows.sample import WIDTH
 from pymc_sgcv.setup.center import Center, center_at, center_near
 from pymc_sgcv.setup.noise import around
 from pymc_sgcv.setup.pilot import approach
@@ -32,6 +33,8 @@ from pymc_sgcv.setup.strata import influences
 
 _PAIRS = 4
 _MOST_PASSES = 4
+_FEWEST = 100
+"""Rows of a plate that are in the sample, or all it has, even if none of them says anything."""
 _OFF = 0.03
 """Standard deviations that the mean may be off by because of the sample."""
 
@@ -55,15 +58,27 @@ def represent(
     problem.take_samples(samples)
     problem.set_tilt(whole - _of_sample(problem, center.theta))
     if given is not None:
-        return center_at(problem, center.theta, center.factor, center.degree)
+        here = center_at(problem, given.theta, given.factor, given.degree)
+        near = here.distance * 2 * problem.layout.sample_error <= _OFF
+        if near or given.degree is not None:  # scales of group effects are never at the mode
+            return here
     moved = np.inf
     for number in range(2, _MOST_PASSES + 1):
         center = _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
+        if not center.converged and center.degree is None:  # the first rows were unlike the rest
+            center = _search(problem, center.theta, rng, dense, passes=3.0)
         report(f"pass {number} over the data", 0.0)
-        whole, _ = problem.pass_over_all(center.theta, report=partial(report, f"pass {number}"))
-        tilt = whole - _of_sample(problem, center.theta)
-        moved = _length(problem, center, tilt - problem.layout.tilt)
-        problem.set_tilt(tilt)
+        again = _scorings(problem, center, rng) if _too_many(problem) and number == 2 else None
+        before = _of_sample(problem, center.theta) + problem.layout.tilt
+        whole, samples = problem.pass_over_all(
+            center.theta, again, partial(report, f"pass {number}")
+        )
+        moved = _length(problem, center, whole - before)
+        if samples:
+            problem.take_samples(samples)
+        if not center.converged and center.degree is None:  # this pass was not where it ends
+            moved = max(moved, center.distance)
+        problem.set_tilt(whole - _of_sample(problem, center.theta))
         if moved * 2 * problem.layout.sample_error <= _OFF:
             break
     else:
@@ -72,6 +87,26 @@ def represent(
             "posterior standard deviations: the posterior of a sample of the rows is too far from "
             'that of all. Pass population="disk" to draw minibatches from all rows.'
         )
+    if given is not None:  # the rows are right for where the posterior is, the center stays
+        return center_at(problem, given.theta, center.factor, given.degree)
+    return _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
+
+
+def _too_many(problem: Problem) -> bool:
+    """Whether the sample is larger than the influences of d parameters can make it.
+
+    Then the first center knew too little: where rows are sorted by a category that it had not seen,
+    each of them seems to be the only evidence of one.
+    """
+    return problem.n_rows > WIDTH * problem.size / problem.wanted.influence
+
+
+def tilt_at(
+    problem: Problem, center: Center, rng: np.random.Generator, dense: bool | None
+) -> Center:
+    """Take the tilt at another center, of a higher mode; the center there."""
+    whole, _ = problem.pass_over_all(center.theta)
+    problem.set_tilt(whole - _of_sample(problem, center.theta))
     return _search(problem, center.theta, rng, dense, passes=0.0, degree=center.degree)
 
 
@@ -95,10 +130,11 @@ def _scorings(problem: Problem, center: Center, rng: np.random.Generator) -> lis
     points = problem.coordinates(center.degree).place(positions)
     c = problem.wanted.influence
     rough = influences(problem, center, False, rng)
-    return [
-        Scoring(points, c, LEAST_INFLUENCE * float(scores.sum()) / plate.n_rows)
-        for scores, plate in zip(rough, problem.target.plates, strict=True)
-    ]
+    found = []
+    for scores, plate in zip(rough, problem.target.plates, strict=True):
+        least = max(LEAST_INFLUENCE * float(scores.sum()), c * min(_FEWEST, plate.n_rows))
+        found.append(Scoring(points, c, least / plate.n_rows))
+    return found
 
 
 def _of_sample(problem: Problem, theta: np.ndarray) -> np.ndarray:

@@ -61,7 +61,10 @@ class Search:
         self.factor: Preconditioner | None = None
         self.scales: np.ndarray | float = 1e-2
         theta = np.array(theta, dtype=float)
-        refuse_infinite_gradient(problem.target, problem.gradient(theta[None])[0], given)
+        gradient = problem.gradient(theta[None])[0]
+        if not np.isfinite(gradient).all():
+            problem.refuse_nan()
+        refuse_infinite_gradient(problem.target, gradient, given)
         self.coordinates = problem.coordinates(degree)
         self.position = self.coordinates.find(theta)
         if degree is None and self.coordinates.change is not None:

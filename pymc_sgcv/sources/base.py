@@ -142,3 +142,15 @@ def numbers(dtype: np.dtype, what: str) -> np.dtype:
 def common_type(dtypes: Sequence[np.dtype]) -> np.dtype:
     """One type that holds the numbers of all columns: float32 only if all of them are."""
     return np.result_type(*dtypes)
+
+
+def as_type(rows: np.ndarray, kind: np.dtype | str) -> np.ndarray:
+    """Rows in the type that models take them in; no integer is cut off."""
+    kind = np.dtype(kind)
+    if kind == np.int32 and rows.dtype.kind in "iu" and rows.dtype.itemsize >= 4 and len(rows):
+        limits = np.iinfo(np.int32)
+        if rows.max() > limits.max or rows.min() < limits.min:
+            raise ValueError(
+                "Some rows hold integers beyond 32 bits, and models take 32: give them as float64."
+            )
+    return np.ascontiguousarray(rows, kind)

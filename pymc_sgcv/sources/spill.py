@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pymc_sgcv.sources.base import Source, same_length
+from pymc_sgcv.sources.base import Source, as_type, same_length
 from pymc_sgcv.sources.passes import Report, over_rows
 
 SEED = 20190425
@@ -124,7 +124,7 @@ class _Grouped:
         buckets = drawn_buckets(first, first + len(arrays[0]), self.n_buckets)
         order = np.argsort(buckets, kind="stable")
         grouped = [
-            array[order].astype(kind, copy=False) for array, kind in zip(arrays, self.dtypes)
+            as_type(array[order], kind) for array, kind in zip(arrays, self.dtypes, strict=True)
         ]
         return np.bincount(buckets, minlength=self.n_buckets), grouped
 

@@ -214,3 +214,97 @@ def test_other_rows_of_the_same_model_are_sampled_anew(idata, rows):
     precision = X.T.astype(float) @ X + np.eye(4) / 4
     exact = np.linalg.solve(precision, X.T.astype(float) @ y)
     assert_agrees(more, (exact, np.sqrt(np.diag(np.linalg.inv(precision)))))
+
+
+def test_other_rows_may_have_a_store_of_their_own(idata, rows, tmp_path):
+    X, y = (a[: N // 2] for a in rows)
+    more = sg.sample(
+        20, continue_from=idata, model=model_of(X, y), chains=2, check=False, random_seed=1,
+        store=tmp_path / "more", **QUIET,
+    )  # fmt: skip
+    assert more.posterior.attrs["store"] == str(tmp_path / "more")
+    assert more.posterior.attrs["rows_from"] == "sample"
+
+
+def test_rows_are_tilted_where_the_posterior_is_if_a_given_center_is_not(model, exact):
+    center = {"beta": exact[0] + 20 * exact[1]}
+    with pytest.warns(sg.SGCVWarning, match="given center"):
+        step = sg.SGLDCV(model=model, population="sample", progressbar=False, center=center)
+    assert step.plan.center.theta == pytest.approx(center["beta"])
+    slope = step.problem.gradient(exact[0][None])[0]  # the mode is here
+    assert np.abs(slope * exact[1]).max() < 0.03
+    assert step.plan.data_passes <= 3
+
+
+def test_rows_of_a_likelihood_that_says_nothing_are_there_too(rows):
+    X, y = (a[:5000] for a in rows)
+    with pm.Model() as model:
+        (xb, yb), (zb, wb) = sg.Minibatch(X, y), sg.Minibatch(y[:600], X[:600, 0])
+        beta = pm.Normal("beta", 0, 2, shape=4)
+        pm.Normal("y", xb @ beta, 1, observed=yb, total_size=5000)
+        pm.Normal("z", 1e-6 * beta[0] * wb, 1, observed=zb, total_size=600)
+    step = sg.SGLDCV(model=model, population="sample", progressbar=False)
+    assert [sum(sample.counts) for sample in step.plan.layout.samples] == [5000, 600]
+    assert step.plan.layout.samples[1].n_rows > 50
+
+
+@pytest.mark.parametrize("population", ["memory", "disk", "sample"])
+def test_nan_in_the_middle_is_named_whatever_rows_are_used(rows, population):
+    X, y = rows[0].copy(), rows[1]
+    X[43210, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinite values: row 43210 of"):
+        sg.SGLDCV(model=model_of(X, y), population=population, progressbar=False)
+
+
+def test_a_sample_beyond_memory_is_refused_with_a_sentence(model, monkeypatch):
+    monkeypatch.setattr("pymc_sgcv.rows.problem.available_memory", lambda: 1e4)
+    with pytest.raises(ValueError, match=r'more than fit in memory.*population="disk"'):
+        sg.SGLDCV(model=model, population="sample", progressbar=False)
+
+
+def test_rows_unlike_those_of_the_first_look_are_met_all_the_same():
+    """All events are in blocks that the first sample has none of: its center is far away."""
+    n, block = 600_000, 10_000
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
+    y = (rng.random(n) < 1 / (1 + np.exp(-X @ [-3.4, 0.7, -0.5]))).astype(float)
+    seen = np.random.default_rng(0).choice(n // block, 8, replace=False)
+    blocks = [*np.setdiff1d(np.arange(n // block), seen), *seen]
+    order = np.argsort(-y, kind="stable").reshape(-1, block)[np.argsort(blocks)].ravel()
+    X, y = X[order], y[order]
+    assert not any(y[k * block : (k + 1) * block].any() for k in seen)
+    with pm.Model() as model:
+        xb, yb = sg.Minibatch(
+            sg.generated(lambda k: X[k * block : (k + 1) * block], n, block),
+            sg.generated(lambda k: y[k * block : (k + 1) * block], n, block),
+        )
+        beta = pm.Normal("beta", 0, 2, shape=3)
+        pm.Bernoulli("y", logit_p=xb @ beta, observed=yb, total_size=n)
+    step = sg.SGLDCV(model=model, population="sample", target_bias=0.1, progressbar=False)
+    center = step.plan.center
+    p = 1 / (1 + np.exp(-X @ center.theta))
+    slope = X.T @ (y - p) - center.theta / 4  # of all rows
+    way = np.linalg.solve((X * (p * (1 - p))[:, None]).T @ X + np.eye(3) / 4, slope)
+    sd = center.factor.spread()
+    assert (np.abs(way) < 0.1 * sd).all()
+
+
+def test_rows_sorted_by_a_category_that_a_first_look_misses_are_chosen_in_the_second_pass():
+    n_groups, each = 80, 1000
+    rng = np.random.default_rng(7)
+    y = rng.normal(size=(n_groups, each))
+    group, outcome = sg.generated(
+        lambda block: (np.full(each, block), y[block]), n_groups * each, each
+    )
+    with pm.Model() as model:
+        gb, yb = sg.Minibatch(group, outcome)
+        u = pm.Normal("u", 0, 10, shape=n_groups)
+        pm.Normal("y", u[gb], 1, observed=yb, total_size=n_groups * each)
+    step = sg.SGLDCV(model=model, population="sample", target_bias=0.3, progressbar=False)
+    [sample] = step.problem.layout.samples
+    c = step.problem.wanted.influence
+    assert sample.n_rows < 4 * n_groups / c  # at most so many, if influences are what they are
+    assert step.plan.data_passes <= 3
+    exact = y.sum(1) / (each + 0.01)
+    off = (step.plan.center.theta - exact) * np.sqrt(each)
+    assert np.abs(off).max() < 0.5

@@ -78,7 +78,7 @@ def test_some_rows_come_from_several_partitions():
     source = sg.generated(lambda block: block * 1000 + np.arange(1000), 20_000, 1000)
     rows = some_rows([source], 400)[0]
     assert len(np.unique(rows)) == len(rows) == 400
-    assert len(np.unique(rows // 1000)) == 8
+    assert len(np.unique(rows // 1000)) == 20
     scattered = some_rows([as_source(np.arange(20_000))], 400)[0]
     assert len(np.unique(scattered // 1000)) == 20
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes over all rows, wherever they are."""
 
+import copy
+
 import cloudpickle
 import numpy as np
 import pymc as pm
@@ -115,15 +117,20 @@ def test_an_impossible_row_is_named(data):
         )  # fmt: skip
 
 
-def test_a_sample_that_would_be_all_of_large_data_is_refused(problem, code, monkeypatch):
-    sources, plate = problem.target.plates[0].sources(), problem.target.plates[0]
-    scoring = Scoring(np.stack([THETA, THETA + 1, THETA - 1]), 1e-12, 1e-6)
-    monkeypatch.setattr("pymc_sgcv.rows.full_pass._MOST_BYTES", 10_000)
-    with pytest.raises(ValueError, match=r'5,000 of the first 5,000 rows .* population="disk"'):
-        full_pass(code, plate, sources, THETA[None], {}, scoring)
-
-
 def test_integers_beyond_32_bits_are_refused(problem, code):
     X, y = np.ones((10, 2), np.float32), np.full(10, 2**40)
     with pytest.raises(ValueError, match="beyond 32 bits"):
         full_pass(code, problem.target.plates[0], [as_source(X), as_source(y)], THETA[None], {})
+
+
+def test_a_copy_with_other_batches_leaves_the_prior_of_the_first_alone(problem):
+    table = problem._prior_table.copy()
+    other = copy.copy(problem)
+    other.resize([2 * rows.batch_size for rows in other.rows])
+    assert np.array_equal(problem._prior_table, table)  # it points to what `problem` holds
+
+
+def test_a_declared_batch_has_no_more_rows_than_the_first_sample(data, monkeypatch):
+    monkeypatch.setattr("pymc_sgcv.rows.population._FIRST_ROWS", 300)
+    problem = Problem(declared(*data), batch_size=2000, population=Population("sample"))
+    assert problem.rows[0].batch_size == problem.rows[0].n_rows <= 300

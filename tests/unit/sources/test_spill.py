@@ -141,3 +141,9 @@ def test_the_report_goes_from_nothing_to_one(tmp_path):
 
 def test_the_seed_is_that_of_copies_in_memory():
     assert spill.SEED == shuffle.SEED
+
+
+def test_integers_that_do_not_fit_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="beyond 32 bits"):
+        shuffled_copy([as_source(np.full(10, 2**33 + 5))], ["int32"], tmp_path)
+    assert not list(tmp_path.iterdir())
