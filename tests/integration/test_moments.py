@@ -96,12 +96,13 @@ def test_without_gradients_there_is_no_correction(step):
 def test_memory_does_not_grow_with_the_draws(step, monkeypatch):
     monkeypatch.setattr(record, "_BLOCK_NUMBERS", 5000)
     peak = []
-    for n in (4000, 16_000):
+    for n in (4000, 24_000):
         tracemalloc.start()
         moments(step, draws=n, quantiles=[])
         peak.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peak[1] < 1.2 * peak[0]
+    numbers = 2 * 20_000 * 8 * step.problem.size  # of draws and gradients of one chain
+    assert peak[1] - peak[0] < numbers / 4  # other threads and caches take some, too
 
 
 def test_a_chain_that_begins_again_is_forgotten(monkeypatch):
