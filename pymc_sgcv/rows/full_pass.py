@@ -20,12 +20,12 @@ from pymc_sgcv.engine.compile import Gradient, compile_plate, compile_row_terms
 from pymc_sgcv.model.target import Plate, Target
 from pymc_sgcv.rows.minibatch import FULL_TABLE, FUNCTION, RECORD_LENGTH, add_row_sum
 from pymc_sgcv.rows.sample import LEVELS, Sample, chosen, collected, levels
+from pymc_sgcv.rows.sums import rows_of_a_piece
 from pymc_sgcv.rows.terms import row_terms
 from pymc_sgcv.sources.base import Source, as_type
 from pymc_sgcv.sources.passes import over_rows
 
 _BLOCK_BYTES = 1 << 24
-_PIECE_BYTES = 1 << 18
 LEAST_INFLUENCE = 1 / 8
 """No row counts for less than this share of the mean: what a few displacements say is rough."""
 
@@ -120,19 +120,24 @@ class Job:
         """The block's gradient at `points`, and the rows of it that are in the sample."""
         gradient = self.code.gradient
         rows = as_rows(gradient, arrays)
-        total = np.zeros(self.points.shape)
         values = gradient.fixed_values(self.fixed)
-        record, keep_alive = _record(gradient, rows, values)
-        row_bytes = sum(array.strides[0] for array in rows)
-        piece = max(16, min(len(rows[0]), _PIECE_BYTES // max(row_bytes, 1)))
-        add_row_sum(record, self.points, 0, len(rows[0]), np.ones(piece), total)
-        del keep_alive
+        total = self._summed(rows, values)
         found = Found(total, [], [], np.zeros(LEVELS, dtype=np.int64))
         if not np.isfinite(total).all():
             found.bad = self._first_bad(rows, values, first)
         if self.scoring is not None and found.bad is None:
             self._choose(rows, first, found)
         return found
+
+    def _summed(self, rows: list[np.ndarray], fixed: list[np.ndarray]) -> np.ndarray:
+        """Σ ∇ℓᵢ over these rows, at `points`."""
+        gradient, total = self.code.gradient, np.zeros(self.points.shape)
+        table = gradient.arguments(rows, fixed)
+        record = np.zeros(RECORD_LENGTH, dtype=np.intp)
+        record[FUNCTION], record[FULL_TABLE] = gradient.address, table.ctypes.data
+        piece = rows_of_a_piece(len(rows[0]), sum(array.strides[0] for array in rows))
+        add_row_sum(record, self.points, 0, len(rows[0]), np.ones(piece), total)
+        return total
 
     def _choose(self, rows: list[np.ndarray], first: int, found: Found) -> None:
         assert self.scoring is not None
@@ -154,11 +159,7 @@ class Job:
         low, high = 0, len(rows[0])
         while high - low > 1:  # halve what holds it
             middle = (low + high) // 2
-            part = [array[low:middle] for array in rows]
-            record, keep_alive = _record(self.code.gradient, part, fixed)
-            total = np.zeros(self.points.shape)
-            add_row_sum(record, self.points, 0, middle - low, np.ones(1), total)
-            del keep_alive
+            total = self._summed([array[low:middle] for array in rows], fixed)
             low, high = (low, middle) if not np.isfinite(total).all() else (middle, high)
         return first + low
 
@@ -174,16 +175,6 @@ def as_rows(gradient: Gradient, arrays: Sequence[np.ndarray]) -> list[np.ndarray
     """Rows as the compiled code takes them."""
     kinds = (row.dtype for row in gradient.row_types)
     return [as_type(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
-
-
-def _record(
-    gradient: Gradient, rows: list[np.ndarray], fixed: list[np.ndarray]
-) -> tuple[np.ndarray, Any]:
-    """A plate's record for a full sum over these rows, and what it points to."""
-    table = gradient.arguments(rows, fixed)
-    record = np.zeros(RECORD_LENGTH, dtype=np.intp)
-    record[FUNCTION], record[FULL_TABLE] = gradient.address, table.ctypes.data
-    return record, (table, rows, fixed)
 
 
 def full_pass(
@@ -264,9 +255,7 @@ def _first_nan(arrays: list[np.ndarray], first: int) -> int | None:
     return min(rows, default=None)
 
 
-def all_rows(
-    gradient: Gradient, sources: Sequence[Source], report: Callable[[float], None] | None = None
-) -> list[np.ndarray]:
+def all_rows(gradient: Gradient, sources: Sequence[Source]) -> list[np.ndarray]:
     """All rows in memory, of the types that the compiled code takes."""
     n_rows = sources[0].n_rows
     out = [
@@ -278,7 +267,7 @@ def all_rows(
         for target, rows in zip(out, as_rows(gradient, arrays), strict=True):
             target[first : first + len(rows)] = rows
 
-    done: Iterator[None] = over_rows(sources, put, rows_at_once=1 << 17, report=report)
+    done: Iterator[None] = over_rows(sources, put, rows_at_once=1 << 17)
     for _ in done:
         pass
     return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,11 +93,10 @@ def first_samples(
     gradients: Sequence[Gradient],
     kind: str,
     wanted: Population,
-    report: Callable[[float], None] | None = None,
 ) -> tuple[Sample, ...]:
     """The rows to begin with, plate by plate; of a sample the first one, plain and rough."""
     return tuple(
-        _first_sample(target, plate, gradient, kind, wanted, report)
+        _first_sample(target, plate, gradient, kind, wanted)
         for plate, gradient in zip(target.plates, gradients, strict=True)
     )
 
@@ -108,7 +107,6 @@ def _first_sample(
     gradient: Gradient,
     kind: str,
     wanted: Population,
-    report: Callable[[float], None] | None,
 ) -> Sample:
     sources = plate.sources()
     if kind == SAMPLE:
@@ -120,5 +118,5 @@ def _first_sample(
 
         _log.info("Copying the %d rows of '%s' in random order.", plate.n_rows, plate.name)
         kinds = [row.dtype for row in gradient.row_types]
-        return whole(shuffled_copy(sources, kinds, wanted.directory, report), in_order=True)
-    return whole(all_rows(gradient, sources, report))
+        return whole(shuffled_copy(sources, kinds, wanted.directory), in_order=True)
+    return whole(all_rows(gradient, sources))

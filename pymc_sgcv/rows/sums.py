@@ -15,6 +15,7 @@ from pymc_sgcv.rows.minibatch import Scratch, add_row_sum
 
 _PARTS = 16
 """Full passes are summed in this many parts, whatever the cores, for the same result."""
+_PIECE_BYTES = 1 << 18
 
 
 def some_of(scratch: Scratch, fraction: float) -> Scratch:
@@ -47,10 +48,15 @@ def summed(
         return sum(pool.map(work, jobs), np.zeros(points.shape))
 
 
+def rows_of_a_piece(n_rows: int, row_bytes: int) -> int:
+    """How many of n rows go into one call, so that all points find them in the cache."""
+    return max(16, min(n_rows, _PIECE_BYTES // max(row_bytes, 1)))
+
+
 def _parts(scratch: Scratch) -> Iterator[tuple[int, int, int]]:
     """First and last row of each part of a pass, and how many rows go into one call."""
     rows = scratch.rows
     bounds = np.linspace(0, rows.n_rows, min(_PARTS, rows.n_rows) + 1).astype(int)
-    piece = max(16, min(rows.n_rows, (1 << 18) // max(rows.row_bytes, 1)))
+    piece = rows_of_a_piece(rows.n_rows, rows.row_bytes)
     for start, stop in itertools.pairwise(bounds):
         yield int(start), int(stop), piece
