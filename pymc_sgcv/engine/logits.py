@@ -45,6 +45,10 @@ def _finite(variable: Variable) -> TensorVariable | None:
     asked = _arguments(variable, pt.eq)
     if asked is not None and _is(0, asked[1]) and _probability(asked[0]) is not None:
         return pt.zeros_like(variable)
+    for bound, relation in (0, pt.ge), (1, pt.le):
+        asked = _arguments(variable, relation)
+        if asked is not None and _is(bound, asked[1]) and _probability(asked[0]) is not None:
+            return pt.ones_like(variable)
     chosen = _arguments(variable, pt.switch)
     if chosen is None:
         return None

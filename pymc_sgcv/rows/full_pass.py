@@ -19,9 +19,9 @@ import pytensor.tensor as pt
 from pymc_sgcv.engine.compile import Gradient, compile_plate, compile_row_terms
 from pymc_sgcv.model.target import Plate, Target
 from pymc_sgcv.rows.minibatch import FULL_TABLE, FUNCTION, RECORD_LENGTH, add_row_sum
-from pymc_sgcv.rows.sample import LEVELS, Sample, chosen, collected, levels
+from pymc_sgcv.rows.sample import LEVELS, Sample, collected
 from pymc_sgcv.rows.sums import rows_of_a_piece
-from pymc_sgcv.rows.terms import row_terms
+from pymc_sgcv.rows.terms import judged
 from pymc_sgcv.sources.base import Source, as_type
 from pymc_sgcv.sources.passes import over_rows
 
@@ -88,13 +88,6 @@ class Scoring:
     c: float
     least: float
 
-    def influence(self, terms: np.ndarray) -> np.ndarray:
-        """From the log-likelihoods at these points."""
-        half = (len(terms) - 1) // 2
-        change = terms[1 : half + 1] + terms[half + 1 :] - 2 * terms[0]
-        s = np.nan_to_num(np.abs(change), nan=0.0, posinf=np.inf).mean(0)
-        return np.maximum(s, self.least)
-
 
 @dataclass
 class Found:
@@ -141,16 +134,15 @@ class Job:
 
     def _choose(self, rows: list[np.ndarray], first: int, found: Found) -> None:
         assert self.scoring is not None
-        terms = self.code.terms
+        how, terms = self.scoring, self.code.terms
         fixed = terms.fixed_values(self.fixed)
-        values = row_terms(terms, self.scoring.points, rows, fixed)
-        impossible = np.isneginf(values[0])
-        if impossible.any():
-            found.bad = first + int(np.argmax(impossible))
+        level, taken, found.bad = judged(
+            terms, how.points, rows, fixed, how.c, how.least, first
+        )
+        if found.bad is not None:
             return
-        level = levels(self.scoring.influence(values), self.scoring.c)
         found.counts += np.bincount(level, minlength=LEVELS)
-        kept = np.flatnonzero(chosen(first, level))
+        kept = np.flatnonzero(taken)
         found.kept.append([array[kept] for array in rows])
         found.level.append(level[kept])
 

@@ -20,9 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_sgcv.engine.native import compiled
+
 LEVELS = 14
 """Strata: rows that are always in, and powers of four below; the last has all that is less."""
 WIDTH = 4.0
+_P_BITS = np.uint64(2)
+"""Binary digits of `WIDTH`: so many leading zeros more has the number of a row one stratum on."""
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -75,31 +79,54 @@ def whole(
     return Sample(tuple(arrays), np.zeros(length, np.int8), counts, 0.0, in_order)
 
 
-def levels(influence: np.ndarray, c: float) -> np.ndarray:
-    """The stratum of each row: 0 where it is always in."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        below = np.floor(np.log(c / influence) / np.log(WIDTH))
-    below = np.where(influence > 0, below, LEVELS - 1)  # what is NaN is met elsewhere
-    return np.clip(below, 0, LEVELS - 1).astype(np.int8)
+@compiled
+def put_influences(terms, least, out):
+    """What rows have at least, from their log-likelihoods at a point and at pairs around it.
+
+    The mean size of the second differences. A pair that says nothing (NaN) counts as none.
+    """
+    pairs, n = (len(terms) - 1) // 2, len(out)
+    for i in range(n):
+        out[i] = 0.0
+    for p in range(1, pairs + 1):
+        for i in range(n):
+            change = abs(terms[p, i] + terms[p + pairs, i] - 2.0 * terms[0, i])
+            out[i] += change if change >= 0.0 else 0.0
+    for i in range(n):
+        mean = out[i] / pairs
+        out[i] = mean if mean > least else least
+
+
+@compiled
+def put_levels(influence, c, out):
+    """The stratum of each row: 0 where it is always in, the last where it is NaN."""
+    n, bound = len(out), c
+    for i in range(n):
+        out[i] = 0
+    for _ in range(1, LEVELS):
+        bound /= WIDTH
+        for i in range(n):
+            out[i] += np.int8(0) if influence[i] > bound else np.int8(1)
+
+
+@compiled
+def put_chosen(first, level, out):
+    """Which rows are in, of those from number `first` on.
+
+    Those whose random number (splitmix64 of the row's, always the same) is below their p.
+    """
+    z = np.uint64(first) * _SEED
+    for i in range(len(out)):
+        z += _SEED
+        x = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = (x ^ (x >> np.uint64(31))) >> np.uint64(11)
+        out[i] = x >> (np.uint64(53) - _P_BITS * np.uint64(level[i])) == np.uint64(0)
 
 
 def probabilities() -> np.ndarray:
     """The p of each stratum: s / c of the largest influence in it."""
     return WIDTH ** -np.arange(float(LEVELS))
-
-
-def chosen(first: int, level: np.ndarray) -> np.ndarray:
-    """Which rows are in, of those from number `first` on."""
-    number = np.arange(first, first + len(level), dtype=np.uint64)
-    return _uniform(number) < probabilities()[level]
-
-
-def _uniform(number: np.ndarray) -> np.ndarray:
-    """A random number for each row number, always the same (splitmix64)."""
-    z = (number + np.uint64(1)) * _SEED
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(float) * 2.0**-53
 
 
 def collected(
