@@ -34,7 +34,7 @@ from pymc_sgcv.engine.hypergeometric import without_logarithms
 from pymc_sgcv.engine.logits import without_division
 from pymc_sgcv.engine.native import ARGUMENTS, KEY, add, pointer
 from pymc_sgcv.engine.progress import compiling
-from pymc_sgcv.engine.row_products import product_mode
+from pymc_sgcv.engine.row_products import cast_mode, product_mode
 from pymc_sgcv.engine.vector_math import vector_mode
 from pymc_sgcv.engine.whole import whole
 from pymc_sgcv.model.geometry import DEGREE, Geometry
@@ -134,7 +134,7 @@ def compile_row_terms(target: Target, plate: Plate, compile_kwargs: dict | None 
     With the signature of a gradient, but that the output is as long as the rows.
     """
     kwargs = {"mode": "NUMBA", **(compile_kwargs or {})}
-    kwargs["mode"] = vector_mode(kwargs["mode"])
+    kwargs["mode"] = vector_mode(cast_mode(kwargs["mode"]))
     terms = without_division(plate.loglike.astype("float64"))
     return _compile(target, terms, (), plate.rows, _multiplies_rows(plate), kwargs, by_row=True)
 

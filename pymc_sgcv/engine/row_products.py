@@ -160,6 +160,16 @@ def local_row_product(fgraph, node):
     return None
 
 
+@node_rewriter([Dot])
+def local_cast_rows(fgraph, node):
+    """Cast rows of single precision as they lie; PyTensor casts what is turned, column by column."""
+    a, b = node.inputs
+    rows = _transpose_of(b)
+    if rows is None or rows.type.dtype != "float32" or a.type.dtype != "float64":
+        return None
+    return [a @ rows.astype("float64").T]
+
+
 def product_mode(mode: str | Mode = "NUMBA", stacked: bool = False) -> Mode:
     """PyTensor's numba mode with products of ours, after all other rewrites have settled.
 
@@ -167,3 +177,8 @@ def product_mode(mode: str | Mode = "NUMBA", stacked: bool = False) -> Mode:
     """
     own = get_mode(mode).register((dfs_rewriter(local_product), 48.1))
     return own.register((dfs_rewriter(local_row_product), 48.0)) if stacked else own
+
+
+def cast_mode(mode: str | Mode = "NUMBA") -> Mode:
+    """A mode that casts rows first, for functions of more points than loops are good for."""
+    return get_mode(mode).register((dfs_rewriter(local_cast_rows), 47.9))
