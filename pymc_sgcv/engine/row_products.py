@@ -162,7 +162,7 @@ def local_row_product(fgraph, node):
 
 @node_rewriter([Dot])
 def local_cast_rows(fgraph, node):
-    """Cast rows of single precision as they lie; PyTensor casts what is turned, column by column."""
+    """Cast rows of single precision as they lie; PyTensor casts what is turned, by columns."""
     a, b = node.inputs
     rows = _transpose_of(b)
     if rows is None or rows.type.dtype != "float32" or a.type.dtype != "float64":

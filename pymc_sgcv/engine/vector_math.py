@@ -26,7 +26,11 @@ from pymc_sgcv.engine.native import KEY
 
 _SHIFT = 1.5 * 2.0**52
 """Added to a number it leaves the nearest integer in the last bits."""
-_PER_LN2, _LN2_HIGH, _LN2_LOW = 1 / math.log(2), 6.93147180369123816490e-1, 1.90821492927058770002e-10
+_PER_LN2, _LN2_HIGH, _LN2_LOW = (
+    1 / math.log(2),
+    6.93147180369123816490e-1,
+    1.90821492927058770002e-10,
+)
 _LEAST, _MOST = -708.0, 709.782712893384
 _ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)
 _EXPONENT = np.int64(-(1 << 52))

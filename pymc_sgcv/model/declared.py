@@ -24,6 +24,8 @@ FIRST_BATCH = 500
 _HEAD_ROWS = 10_000
 _SPREAD_OVER = 32
 """Partitions that a head is read from, where rows cannot be read one by one."""
+_PLACES = 50_000
+"""As many rows are read one by one, more of them in runs."""
 
 
 class Head(np.ndarray):
@@ -123,13 +125,18 @@ def model_type(rows: np.ndarray) -> np.dtype:
 
 
 def some_rows(sources: Sequence[Source], k: int, seed: int = 0) -> list[np.ndarray]:
-    """About k rows from all over the data: single ones, or parts of a few partitions."""
+    """About k rows from all over the data: single ones, short runs, or parts of a few partitions.
+
+    Of a memory map every row may be a page to be read, so that many rows come in runs.
+    """
     n_rows = sources[0].n_rows
     if k >= n_rows:
         return [source.read(0, n_rows) for source in sources]
     rng = np.random.default_rng(seed)
     if all(source.scattered for source in sources):
-        index = np.unique(rng.integers(0, n_rows, k))
+        run = -(-k // _PLACES)
+        starts = rng.integers(0, n_rows - run + 1, k // run)
+        index = np.unique(starts[:, None] + np.arange(run))
         return [source.take(index) for source in sources]
     bounds = np.unique(np.concatenate([source.bounds() for source in sources]))
     parts = np.arange(len(bounds) - 1)

@@ -136,9 +136,7 @@ class Job:
         assert self.scoring is not None
         how, terms = self.scoring, self.code.terms
         fixed = terms.fixed_values(self.fixed)
-        level, taken, found.bad = judged(
-            terms, how.points, rows, fixed, how.c, how.least, first
-        )
+        level, taken, found.bad = judged(terms, how.points, rows, fixed, how.c, how.least, first)
         if found.bad is not None:
             return
         found.counts += np.bincount(level, minlength=LEVELS)

@@ -27,6 +27,13 @@ _LARGEST_SHARE, _LARGEST_BYTES = 0.25, 1 << 30
 """A sample that would be a larger share of the rows, or more memory, is none."""
 _FIRST_ROWS, _FIRST_EACH = 50_000, 100
 """Rows of the sample from which the first center comes: so many, or so many for each parameter."""
+_REACH = 0.02
+"""More rows, if the first center would be more than this / c posterior sds off.
+
+A pass leaves the share √c · √c of that, and the second of 0.03 sd is the last (`setup.represent`).
+"""
+_FIRST_MOST, _FIRST_SHARE = 2_000_000, 0.02
+"""But no more than so many, nor a larger share of all."""
 _WASTE = 2.0
 """A sample has at most so many times the rows of one with p = s / c for each of them."""
 
@@ -110,8 +117,7 @@ def _first_sample(
 ) -> Sample:
     sources = plate.sources()
     if kind == SAMPLE:
-        k = max(_FIRST_ROWS, _FIRST_EACH * target.size)
-        rows = some_rows(sources, min(k, plate.n_rows))
+        rows = some_rows(sources, _first_rows(target.size, plate.n_rows, wanted.influence))
         return whole(as_rows(gradient, rows), plate.n_rows)
     if kind == DISK:
         from pymc_sgcv.sources.spill import shuffled_copy
@@ -120,3 +126,10 @@ def _first_sample(
         kinds = [row.dtype for row in gradient.row_types]
         return whole(shuffled_copy(sources, kinds, wanted.directory), in_order=True)
     return whole(all_rows(gradient, sources))
+
+
+def _first_rows(d: int, n_rows: int, c: float) -> int:
+    """How many rows the first center comes from: √(d N / m) posterior sds off with m of them."""
+    near = d * n_rows * (c / _REACH) ** 2
+    near = min(near, _FIRST_MOST, _FIRST_SHARE * n_rows)
+    return min(n_rows, max(_FIRST_ROWS, _FIRST_EACH * d, round(near)))

@@ -80,7 +80,7 @@ def whole(
 
 
 @compiled
-def put_influences(terms, least, out):
+def put_influences(terms: np.ndarray, least: float, out: np.ndarray) -> None:
     """What rows have at least, from their log-likelihoods at a point and at pairs around it.
 
     The mean size of the second differences. A pair that says nothing (NaN) counts as none.
@@ -98,7 +98,7 @@ def put_influences(terms, least, out):
 
 
 @compiled
-def put_levels(influence, c, out):
+def put_levels(influence: np.ndarray, c: float, out: np.ndarray) -> None:
     """The stratum of each row: 0 where it is always in, the last where it is NaN."""
     n, bound = len(out), c
     for i in range(n):
@@ -110,7 +110,7 @@ def put_levels(influence, c, out):
 
 
 @compiled
-def put_chosen(first, level, out):
+def put_chosen(first: int, level: np.ndarray, out: np.ndarray) -> None:
     """Which rows are in, of those from number `first` on.
 
     Those whose random number (splitmix64 of the row's, always the same) is below their p.

@@ -74,6 +74,15 @@ def test_few_rows_are_all_in_the_model():
     assert np.asarray(head).tolist() == list(range(7))
 
 
+def test_many_rows_of_an_array_come_in_short_runs(monkeypatch):
+    monkeypatch.setattr("pymc_sgcv.model.declared._PLACES", 100)
+    rows = some_rows([as_source(np.arange(1_000_000))], 800)[0]
+    places = np.flatnonzero(np.diff(rows) != 1) + 1
+    runs = np.split(rows, places)
+    assert len(runs) <= 100 and all(len(run) % 8 == 0 for run in runs) and len(rows) == 800
+    assert rows[0] < 50_000 and rows[-1] > 950_000
+
+
 def test_some_rows_come_from_several_partitions():
     source = sg.generated(lambda block: block * 1000 + np.arange(1000), 20_000, 1000)
     rows = some_rows([source], 400)[0]

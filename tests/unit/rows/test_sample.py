@@ -6,9 +6,65 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pymc_sgcv.rows.sample import LEVELS, chosen, collected, levels, probabilities, whole
+from pymc_sgcv.rows.sample import (
+    LEVELS,
+    WIDTH,
+    collected,
+    probabilities,
+    put_chosen,
+    put_influences,
+    put_levels,
+    whole,
+)
 
 C = 1e-3
+
+
+def levels(influence, c):
+    out = np.empty(len(influence), np.int8)
+    put_levels(influence, c, out)
+    return out
+
+
+def chosen(first, level):
+    out = np.empty(len(level), np.bool_)
+    put_chosen(first, level.astype(np.int8), out)
+    return out
+
+
+def test_the_influence_is_the_mean_size_of_second_differences():
+    terms = np.random.default_rng(5).normal(size=(5, 100))
+    found = np.empty(100)
+    put_influences(terms, 0.1, found)
+    second = np.abs(terms[1:3] + terms[3:] - 2 * terms[0]).mean(0)
+    assert found == pytest.approx(np.maximum(second, 0.1), rel=1e-12)
+
+
+def test_a_pair_that_says_nothing_counts_as_none():
+    terms = np.array([[1.0, 1.0, 1.0], [2.0, np.nan, -np.inf], [3.0, np.nan, 1.0]])
+    found = np.empty(3)
+    put_influences(terms, 0.1, found)
+    assert found.tolist() == [3.0, 0.1, np.inf]
+
+
+def test_the_strata_are_powers_of_four():
+    k = np.arange(LEVELS - 1)
+    edges = C * 4.0**-k
+    assert levels(edges * (1 + 1e-15), C).tolist() == [0, *k[:-1]]
+    assert levels(edges * (1 - 1e-15), C).tolist() == k.tolist()
+    assert levels(edges[1:], C).tolist() == k[1:].tolist()
+    assert WIDTH == 4.0
+
+
+def test_a_row_is_in_if_its_splitmix64_is_below_p():
+    mask, numbers = 2**64 - 1, [0, 1, 12345, 10**12]
+    for number in numbers:
+        z = (number + 1) * 0x9E3779B97F4A7C15 & mask
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & mask
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & mask
+        u = ((z ^ (z >> 31)) >> 11) * 2.0**-53
+        for level in range(LEVELS):
+            assert chosen(number, np.array([level]))[0] == (u < 4.0**-level)
 
 
 def test_every_row_is_in_with_at_least_its_influence_over_c():
