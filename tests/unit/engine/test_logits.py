@@ -61,3 +61,11 @@ def test_gradient_of_a_logistic_model_is_exact_far_out(trials):
         for theta, value in zip((1.0, -1.0), found, strict=True):
             rest = outcome - (trials or 1) / (1 + np.exp(-FAR * theta))
             np.testing.assert_allclose(value, FAR @ rest - theta, rtol=1e-12)
+
+
+@pytest.mark.parametrize("asked", [p >= 0, p <= 1, 1 - p >= 0, 1 - p <= 1], ids=str)
+def test_whether_a_probability_is_one_is_not_asked(asked):
+    """PyMC checks it for every row; the answer is known."""
+    function = pytensor.function([x], without_division(asked), mode="NUMBA")
+    assert function(FAR).all()
+    assert "sigmoid" not in str(function.maker.fgraph.toposort()).lower()
