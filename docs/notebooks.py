@@ -9,7 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
-_ORDER = ("logistic", "pmf", "lda")
+_ORDER = ("logistic", "hierarchies", "pmf", "lda")
 
 
 def collect(source: Path, docs: Path) -> None:
