@@ -37,8 +37,9 @@ _NEAR = 0.03
 """Newton steps stop at this distance from the mode per direction, in standard deviations."""
 _POINT_ROWS = 10_000_000
 """Rows × points that one estimate of the curvature may cost; ten times that where they stack."""
-_ROWS_EACH = 12
-"""Rows for each of many parameters: of fewer, eigenvalues would be wrong by more than a half."""
+_ROWS_EACH, _ENOUGH_EACH = 12, 400
+"""Rows for each parameter: of fewer than 12, eigenvalues would be wrong by more than a half, and
+with more than 400 they are right to a tenth."""
 
 
 class Search:
@@ -99,11 +100,14 @@ class Search:
         """∇_φ without the components that are held."""
         return np.where(self.held, 0.0, self._gradient_at(position[None])[0])
 
+    @property
+    def _stacked(self) -> bool:
+        return all(gradient.stacked for gradient in self.problem.functions.plates)
+
     def _partial_gradient(
         self, budget: float, least: int = 2000
     ) -> Callable[[np.ndarray], np.ndarray]:
-        if all(gradient.stacked for gradient in self.problem.functions.plates):
-            budget *= 10
+        """Gradients from so many rows that they are visited `budget` times in all."""
         fraction = min(1.0, max(budget / (2 * self.problem.size), least) / self.problem.n_rows)
 
         return lambda points: self._gradient_at(points, fraction)
@@ -119,7 +123,8 @@ class Search:
             most = widest(self.coordinates, self.position, self.problem.size)
             found = np.minimum(probed, most)
         else:
-            found = coordinate_scales(self._partial_gradient(1e5), self.position, scales)
+            gradient = self._partial_gradient(1e6 if self._stacked else 1e5)
+            found = coordinate_scales(gradient, self.position, scales)
         self.scales = found
         return found
 
@@ -214,7 +219,10 @@ class Search:
             points, target = self.position[None], self.problem.target
             blocks = group_blocks(self._gradient_at, points, target, scales, self.rng)
             return low_rank_factor(self._gradient_at, points, scales, self.rng, blocks)
-        least = 2000 if self.few else _ROWS_EACH * self.problem.size
+        d = self.problem.size
+        least = 2000 if self.few else _ROWS_EACH * d
+        if self._stacked:
+            least = max(least, min(10 * _POINT_ROWS // (2 * d), _ENOUGH_EACH * d))
         gradient = self._partial_gradient(_POINT_ROWS, least)
         return square(covariance_factor(gradient, self.position, scales))
 
