@@ -44,9 +44,10 @@ def rows_refusal(
 
 def _reason(model: pm.Model, variables: Sequence[Any], n_rows: int) -> str | None:
     """What is known to be no sum over rows; None if nothing is known of it."""
+    seen = model.observed_RVs
     for variable in variables:
         op = None if variable.owner is None else variable.owner.op
-        whole = variable in model.observed_RVs and getattr(op, "ndim_supp", 0) >= variable.ndim
+        whole = variable in seen and getattr(op, "ndim_supp", 0) >= variable.ndim
         if whole and isinstance(op, _SERIES):
             what = _NAMES.get(type(op).__name__, "a process")
             return (
@@ -68,7 +69,8 @@ def _reason(model: pm.Model, variables: Sequence[Any], n_rows: int) -> str | Non
             "Sample it with NUTS, or compute what needs no parameter before the model."
         )
     long = [rv.name for rv in model.free_RVs if rv in graph and _as_long(model, rv, n_rows)]
-    if long:
+    shapes = [np.shape(value_of(model.rvs_to_values[v])) for v in variables if v in seen]
+    if long and not any(length > n_rows for shape in shapes for length in shape):
         values = ", ".join(f"'{name}'" for name in long)
         return (
             f"{values}: one value for every row, of which a row needs more than its own (a "
@@ -97,8 +99,9 @@ def nothing_to_subsample(model: pm.Model, batch_size: int | None) -> str:
         shape = np.shape(value_of(model.rvs_to_values[rv]))
         if max(shape, default=0) >= (batch_size or 1):
             return (
-                f"Observed variable '{rv.name}' has shape {shape}, and rows have to be along the "
-                "first axis: transpose it and what it depends on, observed=y.T."
+                f"The rows of observed variable '{rv.name}' cannot be identified: its shape is "
+                f"{shape}, and they have to be along its first axis. Transpose it and what it "
+                "depends on, observed=y.T."
             )
     names = ", ".join(f"'{rv.name}'" for rv in model.observed_RVs)
     return (

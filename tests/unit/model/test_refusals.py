@@ -68,7 +68,7 @@ REASONS = {
     summed_walk: "'z': one value for every row, of which a row needs more than its own",
     neighbours: "one draw of a distribution of all 40 rows together (CAR)",
     carried_over: "A loop (scan) computes them",
-    rows_last: "'y' has shape (2, 40), and rows have to be along the first axis",
+    rows_last: "its shape is (2, 40), and they have to be along its first axis",
 }
 
 
