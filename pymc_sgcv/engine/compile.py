@@ -175,13 +175,18 @@ def _compile(
 
 
 def _multiplies_rows(plate: Plate) -> bool:
-    """Whether a matrix of data is multiplied with parameters: then memory traffic dominates."""
+    """Whether a matrix of data is multiplied with a vector of parameters: memory traffic dominates.
+
+    Not so with a matrix of parameters, as of categories. Two points at once are then as slow as one
+    after the other, and take twice as long to compile.
+    """
     matrices = {row for row in plate.rows if row.type.ndim > 1}
     for variable in ancestors([plate.loglike]):
         op = getattr(variable.owner, "op", None)
         core = op.core_op if isinstance(op, Blockwise) else op
         if isinstance(core, Dot) and matrices & set(ancestors(variable.owner.inputs)):
-            return True
+            if variable.type.ndim == 1 or 1 in variable.type.shape:
+                return True
     return False
 
 

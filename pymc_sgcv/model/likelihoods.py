@@ -17,6 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_sgcv.model.declared import FIRST_BATCH, length_of
 from pymc_sgcv.model.graph import is_data, name_of, value_of
 from pymc_sgcv.model.potentials import Term, leaves_of, rows_of
+from pymc_sgcv.model.refusals import nothing_to_subsample
 
 
 def refuse_discrete(model: pm.Model, values: Iterable[TensorVariable]) -> None:
@@ -40,17 +41,6 @@ def refuse_missing_observations(model: pm.Model) -> None:
                 f"Observed variable '{name}' has missing values (NaN), whose imputation cannot be "
                 "subsampled. Remove or impute those rows before the model."
             )
-
-
-def rows_refusal(name: str, kind: str, minibatched: bool) -> str:
-    """Why the rows of a likelihood cannot be told apart, and what to do."""
-    where = "all in one pm.Minibatch call" if minibatched else "along its first axis"
-    return (
-        f"The rows of {kind} '{name}' cannot be identified: the log-likelihood of some "
-        "rows is not that of these rows alone. Every array with a value per observation must have "
-        f"them {where}, rows must not depend on each other (no lags or adstock; centre or scale "
-        "predictors before the model), and no parameter may be as long as the data."
-    )
 
 
 def first_batch_size(
@@ -164,24 +154,8 @@ def group_likelihoods(
             group.terms.append(term)
             group.leaves.update(leaves)
     if not groups:
-        raise ValueError(_nothing_to_subsample(model, batch_size))
+        raise ValueError(nothing_to_subsample(model, batch_size))
     return list(groups.values())
-
-
-def _nothing_to_subsample(model: pm.Model, batch_size: int | None) -> str:
-    if not model.observed_RVs:
-        names = ", ".join(f"'{v.name}'" for v in model.potentials) or "none"
-        return (
-            "The model has no observed variable, and no Potential that is a sum over "
-            f"{batch_size} rows of data or more (Potentials: {names}): there is nothing to "
-            "subsample. Write the log-likelihood of every row, pm.Potential('y', logp) with one "
-            "value per row or logp.sum(), or declare the data with observed=..."
-        )
-    names = ", ".join(f"'{rv.name}'" for rv in model.observed_RVs) or "none"
-    return (
-        f"No observed variable (observed: {names}) has batch_size={batch_size} rows or more: there "
-        "is nothing to subsample. Use a smaller batch_size, at most the number of rows."
-    )
 
 
 def _minibatch_leaves(

@@ -19,12 +19,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.model.declared import head_of, length_of, source_of
 from pymc_sgcv.model.graph import is_data, name_of, rebuild, rows_like, value_of
-from pymc_sgcv.model.likelihoods import (
-    Group,
-    refuse_batch_larger_than_data,
-    rows_refusal,
-)
-from pymc_sgcv.model.selection import selected_rows
+from pymc_sgcv.model.likelihoods import Group, refuse_batch_larger_than_data
+from pymc_sgcv.model.refusals import rows_refusal
+from pymc_sgcv.model.selection import repeated_effects, selected_rows
 from pymc_sgcv.model.sparse import padded, product, sparse_products
 from pymc_sgcv.sources.base import Source
 
@@ -111,7 +108,10 @@ def make_plate(
                 stand_in[out] = product(
                     add_array(columns, "columns"), add_array(values, "values"), coefficients
                 )
-            for taken, chosen, selected in selected_rows(graphs, model.free_RVs, n_rows):
+            for taken, chosen, selected in (
+                *selected_rows(graphs, model.free_RVs, n_rows),
+                *repeated_effects(graphs, model.free_RVs, n_rows),
+            ):
                 stand_in[taken] = chosen
                 for constant, row in selected:
                     add(constant, row)
@@ -127,7 +127,8 @@ def make_plate(
             for variable, row in further.items():
                 add(variable, row)
     except (AssertionError, ValueError, TypeError, NotImplementedError) as error:
-        refusal = rows_refusal(", ".join(group.names), group.kind, group.minibatched)
+        n_rows = length_of(full[0])
+        refusal = rows_refusal(model, group.names, group.kind, group.minibatched, n_rows)
         raise ValueError(f"{refusal} ({type(error).__name__}: {error})") from error
     return Plate(
         observed=tuple(group.names),

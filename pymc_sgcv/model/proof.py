@@ -17,7 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.errors import warn
 from pymc_sgcv.model.graph import name_of
-from pymc_sgcv.model.likelihoods import rows_refusal
+from pymc_sgcv.model.refusals import rows_refusal
 from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import Plate, Target
 
@@ -94,11 +94,11 @@ def _prove_plate(target: Target, plate: Plate, point: dict, rng: np.random.Gener
         part = of_rows(some[: max(1, len(some) // 2)])
     except Exception as error:  # whatever a model's ops raise on rows that do not fit
         raise ValueError(
-            f"{_refusal(plate)} ({type(error).__name__}: {_first_line(error)})"
+            f"{_refusal(target, plate)} ({type(error).__name__}: {_first_line(error)})"
         ) from error
     right = alone.shape == probes.shape and _agree(alone, np.asarray(expected)[probes])
     if not right or not _agree(part, together[: len(part)]):
-        raise ValueError(_refusal(plate))
+        raise ValueError(_refusal(target, plate))
 
 
 def _some(rng: np.random.Generator, n_rows: int, at_most: int) -> np.ndarray:
@@ -154,12 +154,14 @@ def _agree(got: np.ndarray, expected: np.ndarray) -> bool:
     return bool(np.allclose(got, expected, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True))
 
 
-def _refusal(plate: Plate) -> str:
+def _refusal(target: Target, plate: Plate) -> str:
     names = [
         v.name or f"array of shape {np.shape(a)}"
         for v, a in zip(plate.data, plate.arrays(), strict=True)
     ]
-    refusal = rows_refusal(plate.name, plate.kind, plate.minibatched)
+    refusal = rows_refusal(
+        target.model, plate.observed, plate.kind, plate.minibatched, plate.n_rows
+    )
     return f"{refusal} Its data: {', '.join(names)}."
 
 

@@ -8,15 +8,30 @@ compiler, the first time on a machine). Plain Python does it as well.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pymc as pm
 from pymc.initial_point import make_initial_point_expression
 from pymc.pytensorf import compile as compile_function
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pytensor import config
 from pytensor.compile.mode import Mode
+from pytensor.link.basic import PerformLinker
 
-PYTHON = Mode(linker="py", optimizer="fast_compile")
+
+class _Interpreter(PerformLinker):
+    """Python and nothing else, also for the inner graphs of ops.
+
+    PyTensor compiles those with a C compiler, which takes seconds for that of a softmax.
+    """
+
+    def make_all(self, *args: Any, **kwargs: Any) -> Any:
+        with config.change_flags(cxx=""):
+            return super().make_all(*args, **kwargs)
+
+
+PYTHON = Mode(linker=_Interpreter(), optimizer="fast_compile")
 """For functions that are called too seldom to be worth compiling."""
 
 

@@ -9,7 +9,7 @@ the log-likelihood of a row (`pymc_sgcv.model.plates`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pymc as pm
@@ -27,6 +27,7 @@ from pymc_sgcv.model.likelihoods import (
 from pymc_sgcv.model.lowering import plain
 from pymc_sgcv.model.plates import Plate, conditional_terms, make_plate
 from pymc_sgcv.model.potentials import Term, terms_of
+from pymc_sgcv.model.selection import with_slices_of_data
 from pymc_sgcv.model.start import initial_point
 
 
@@ -105,7 +106,11 @@ def read_model(
     refuse_discrete(model, values)
     refuse_missing_observations(model)
     refuse_minibatch_elsewhere(model)
-    terms = [term for potential in model.potentials for term in terms_of(potential)]
+    terms = [
+        replace(term, rows=with_slices_of_data(term.rows, model.free_RVs))
+        for potential in model.potentials
+        for term in terms_of(potential)
+    ]
     batch_size = first_batch_size(model, terms, batch_size)
     groups = group_likelihoods(model, terms, batch_size)
     start = initial_point(model)

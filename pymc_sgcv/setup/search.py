@@ -33,6 +33,7 @@ OPTIMIZERS = {"adam": ADAM, "sgd": SGD}
 _PHASES = 0.1, 0.03, 0.01, 0.003, 0.001
 _WINDOW = 100
 _NEWTON_STEPS = 12
+_JITTERS = 10
 _NEAR = 0.03
 """Newton steps stop at this distance from the mode per direction, in standard deviations."""
 _POINT_ROWS = 10_000_000
@@ -65,6 +66,8 @@ class Search:
         gradient = problem.gradient(theta[None])[0]
         if not np.isfinite(gradient).all():
             problem.refuse_nan()
+        if not given and not np.isfinite(gradient).all():
+            theta, gradient = _start_beside(problem, theta, gradient, rng)
         refuse_infinite_gradient(problem.target, gradient, given)
         self.coordinates = problem.coordinates(degree)
         self.position = self.coordinates.find(theta)
@@ -229,6 +232,21 @@ class Search:
     def distance(self, gradient: np.ndarray) -> float:
         """The Newton decrement of a gradient: the distance to the mode in standard deviations."""
         return float(np.linalg.norm(self._present_factor.apply_transposed(gradient)))
+
+
+def _start_beside(
+    problem: Problem, theta: np.ndarray, gradient: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """A point near a start that has no gradient, where there is one, as NUTS would jitter it.
+
+    Some densities have formulas of 0/0 where a parameter is exactly zero, as extreme values do.
+    """
+    for _ in range(_JITTERS):
+        other = theta + rng.uniform(-1.0, 1.0, theta.shape) / 4
+        slope = problem.gradient(other[None])[0]
+        if np.isfinite(slope).all():
+            return other, slope
+    return theta, gradient
 
 
 def refuse_infinite_gradient(target: Target, gradient: np.ndarray, given: bool = False) -> None:

@@ -23,7 +23,7 @@ READ = ["multinomial", "weighted", "weighted_poisson", "truncated", "censored", 
 
 @pytest.mark.parametrize("name", READ)
 def test_the_gradient_of_what_bambi_builds_is_pymcs_own(name):
-    check_reading(cases.formula(name, 60))
+    check_reading(cases.formulas.formula(name, 60))
 
 
 def test_priors_of_bambi_that_are_not_finite_are_the_reason_given():
@@ -104,7 +104,7 @@ def test_customers_are_rows(name):
 
 def test_a_marketing_model_fits_itself():
     clv = pytest.importorskip("pymc_marketing.clv")
-    data = cases._customers(600)
+    data = cases.marketing._customers(600)
     data["frequency"] = data.frequency.clip(lower=1)
     model = clv.GammaGammaModel()
     idata = fit(model, data, draws=100, chains=2, random_seed=1, step=SGLDCV(), **QUIET)
@@ -113,7 +113,7 @@ def test_a_marketing_model_fits_itself():
 
 
 def test_a_wide_table_is_sampled_with_a_warning():
-    model = cases.gallery_item_response_wide(2000)
+    model = cases.gallery.gallery_item_response_wide(2000)
     with pytest.warns(SGCVWarning, match="local latents"):
         idata = sample(50, chains=1, model=model, step=Sampler(SGLDCV, {}), **QUIET)
     assert idata["posterior"]["theta"].shape == (1, 50, 100)

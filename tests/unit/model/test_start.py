@@ -5,7 +5,10 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from pymc_sgcv.model.proof import prove_rows
 from pymc_sgcv.model.start import initial_point
+from pymc_sgcv.model.target import read_model
+from tests.models import build
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +42,14 @@ def test_given_values_replace_those_of_the_model(model):
 def test_values_on_the_models_own_scale(model):
     found = pm.initial_point.make_initial_point_fn(model=model, return_transformed=False)(0)
     same(initial_point(model, unconstrained=False), found)
+
+
+def test_inner_graphs_of_ops_need_no_compiler(monkeypatch):
+    """A softmax is one, which PyTensor compiles with C whatever its surroundings are."""
+    from pytensor.link.c.op import COp
+
+    asked = []
+    monkeypatch.setattr(COp, "make_c_thunk", lambda op, *args, **kwargs: asked.append(op))
+    target = read_model(build("softmax", 60), batch_size=20)
+    prove_rows(target)
+    assert not asked

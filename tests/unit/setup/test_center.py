@@ -181,3 +181,14 @@ def test_variables_left_out_stay_at_the_models_initial_point(given):
     model = build("linear", 40, 10)
     theta = unconstrained(read_model(model), given)
     np.testing.assert_allclose(theta[:3], model.initial_point()["beta"])
+
+
+def test_a_start_without_a_gradient_is_left_as_nuts_would():
+    """A distance, whose derivative is 0/0 at PyMC's own starting point."""
+    x = np.linspace(0.5, 1.5, 200)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        mean = b[0] * x + 0.1 * pm.math.sqrt(b[0] ** 2 + b[1] ** 2) * x**2
+        pm.Normal("y", mean, 0.1, observed=0.8 * x + 0.08 * x**2)
+    center = find_center(model, random_seed=1, progressbar=False)
+    assert abs(center.theta[0] - 0.8) < 0.05
