@@ -74,6 +74,14 @@ def pieces_of(n_rows: int, batch: int) -> tuple[int, int] | None:
     return found[best] if apart[best] <= _INEXACT * batch else None
 
 
+def fitting(n_rows: int, batch: int) -> int:
+    """The nearest size of batches of about so many rows for which there are pieces."""
+    if batch >= n_rows or batch < max(_FEWEST, _LEAST_SHARE * n_rows):
+        return batch
+    b = _PIECES[len(_PIECES) // 4]
+    return round(b * n_rows / max(round(b * n_rows / batch), b + 1))
+
+
 def keep(rows: Rows, scratch: Scratch, center: np.ndarray) -> Kept | None:
     """The sums at a point, or None where they do not pay."""
     pieces = pieces_of(rows.n_rows, rows.batch_size)
