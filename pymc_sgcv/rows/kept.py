@@ -95,9 +95,7 @@ def keep(rows: Rows, scratch: Scratch, center: np.ndarray) -> Kept | None:
     if count * sum(array.nbytes for array in first) > limit:
         return None
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        rest = pool.map(
-            lambda k: _sum_of_piece(rows, scratch, center, count, k), range(1, count)
-        )
+        rest = pool.map(lambda k: _sum_of_piece(rows, scratch, center, count, k), range(1, count))
         found = [first, *rest]
     starts = np.concatenate([[0], np.cumsum([len(places) for places, _ in found])])
     places, values = (np.concatenate(parts) for parts in zip(*found, strict=True))

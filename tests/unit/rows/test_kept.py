@@ -1,4 +1,5 @@
-"""Sums at the center that are kept for pieces of rows: what they are, and that batches are exact."""
+# SPDX-License-Identifier: Apache-2.0
+"""Sums at the center that are kept for pieces of rows, and batches that are made of these."""
 
 from dataclasses import replace
 
