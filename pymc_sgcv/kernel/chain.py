@@ -25,6 +25,7 @@ from pymc_sgcv.kernel.estimators import (
 from pymc_sgcv.kernel.frame import Frame, recenter_frame
 from pymc_sgcv.kernel.loop import pair_differences, run
 from pymc_sgcv.kernel.preconditioners import Preconditioner
+from pymc_sgcv.rows.kept import Kept
 from pymc_sgcv.rows.problem import Problem
 
 
@@ -92,7 +93,10 @@ class Chain:
         self.problem, self.method = problem, method
         self.random = np.zeros(4, dtype=np.uint64)
         self.iteration = 0
-        self._scratch = [rows.scratch() for rows in problem.rows]
+        kept: list[Kept | None] = [None] * len(problem.rows)
+        if method.fixes_center and method.center is not None:
+            kept = problem.kept_at(method.center)
+        self._scratch = [rows.scratch(own) for rows, own in zip(problem.rows, kept, strict=True)]
         self.estimator = self._make_estimator()
         self.points = self.estimator.points
         self.coordinates = problem.coordinates(method.degree)

@@ -18,9 +18,12 @@ from pymc_sgcv.rows.minibatch import (
     BATCH,
     FULL_TABLE,
     FUNCTION,
+    METHOD,
     N_ROWS,
     PIECE,
+    PIECES,
     add_batch_gradient,
+    add_pieces,
     add_row_sum,
     choose,
     row_of,
@@ -138,7 +141,10 @@ def control_variate(estimator, rng, out):
     for p in range(len(e.plates)):
         plate = e.plates[p]
         choose(plate, rng)
-        add_batch_gradient(plate, e.points, 2, e.work)
+        if plate[METHOD] == PIECES:
+            add_pieces(plate, e.points, e.work)
+        else:
+            add_batch_gradient(plate, e.points, 2, e.work)
     for j in range(len(out)):
         e.work[1, j] = e.constant[j] - e.work[1, j]
         if e.exponents[j] != 0.0:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import carray
@@ -28,8 +29,11 @@ from pymc_sgcv.engine.xoshiro import below, uniform
 from pymc_sgcv.rows.alias import alias_table
 from pymc_sgcv.rows.shuffle import SEED, shuffled
 
+if TYPE_CHECKING:
+    from pymc_sgcv.rows.kept import Kept
+
 SUBSAMPLING = ("block", "without", "iid")
-BLOCK, WITHOUT, IID, WEIGHTED = range(4)
+BLOCK, WITHOUT, IID, WEIGHTED, PIECES = range(5)
 
 # The words of a plate's record, an int64 vector that compiled code reads.
 (
@@ -48,8 +52,9 @@ BLOCK, WITHOUT, IID, WEIGHTED = range(4)
     ALIAS,
     SCALE,
     ORDER,
+    KEPT,
     RECORD_LENGTH,
-) = range(16)
+) = range(17)
 
 _PIECE_BYTES = 1 << 18
 """Rows are summed in pieces of about this size, so that all points find them in the cache."""
@@ -124,9 +129,12 @@ class Rows:
         """N/n, the weight of a row of a uniform minibatch."""
         return self.stands_for / self.batch_size
 
-    def scratch(self) -> Scratch:
-        """What one chain needs for itself: buffers, weights, indices."""
-        return Scratch(self)
+    def scratch(self, kept: Kept | None = None) -> Scratch:
+        """What one chain needs for itself: buffers, weights, indices.
+
+        With sums at the center of its control variate it draws blocks of whole pieces.
+        """
+        return Scratch(self, kept)
 
     def strata(
         self,
@@ -158,10 +166,13 @@ class Rows:
 class Scratch:
     """A plate's record for compiled code and the memory it points to, for one chain."""
 
-    def __init__(self, rows: Rows):
+    def __init__(self, rows: Rows, kept: Kept | None = None):
         n = rows.batch_size
-        self.rows = rows
-        self.weights = np.full(n, rows.scale)
+        self.rows, self.kept = rows, kept
+        scale = rows.scale
+        if kept is not None:
+            n, scale = rows.piece, rows.stands_for / rows.n_rows * kept.count / kept.together
+        self.weights = np.full(n, scale)
         self.index = np.zeros(n, dtype=np.intp)
         self.full_table = rows.gradient.arguments(rows.arrays, rows.fixed)
         gathers = rows.method != BLOCK
@@ -191,6 +202,8 @@ class Scratch:
             COLUMNS: self.columns,
             ORDER: self.order,
         }
+        if self.kept is not None:
+            record[METHOD], pointed[KEPT] = PIECES, self.kept.table
         if rows.chances is not None:
             pointed |= dict(zip((CHANCE, ALIAS, SCALE), rows.chances, strict=True))
         for word, array in pointed.items():
@@ -213,7 +226,9 @@ def choose(plate, rng):
     """Draw the rows of the next minibatch: a start for blocks, indices otherwise."""
     n, n_rows = plate[BATCH], plate[N_ROWS]
     index = carray(pointer(plate[INDEX]), (n,), np.intp)
-    if plate[METHOD] == BLOCK:
+    if plate[METHOD] == PIECES:
+        index[0] = below(rng, carray(pointer(plate[KEPT]), (2,), np.intp)[0])
+    elif plate[METHOD] == BLOCK:
         start = below(rng, n_rows)
         index[0] = start if n < n_rows else 0  # all rows are one piece
     elif plate[METHOD] == IID:
@@ -286,6 +301,35 @@ def add_batch_gradient(plate, points, m, out):
             table, start = plate[BUFFER_TABLE], 0
         call(plate[FUNCTION], points.ctypes.data, m, weights, table, start, k, out.ctypes.data)
         first += k
+
+
+@compiled
+def add_pieces(plate, points, out):
+    """Add Σ wᵢ ℓᵢ′ over the chosen pieces at the first of `points`, and what is kept of them.
+
+    To the two rows of `out`: what is kept is what they say at the second point.
+    """
+    table = carray(pointer(plate[KEPT]), (5,), np.intp)
+    count, first, n_rows = table[0], carray(pointer(plate[INDEX]), (1,), np.intp)[0], plate[N_ROWS]
+    last = first + table[1]
+    _add_rows(plate, points, first * n_rows // count, min(last, count) * n_rows // count, out)
+    _add_rows(plate, points, 0, max(last - count, 0) * n_rows // count, out)
+    weight = carray(pointer(plate[WEIGHTS]), (1,), np.float64)[0]
+    starts = carray(pointer(table[2]), (count + 1,), np.intp)
+    places = carray(pointer(table[3]), (starts[count],), np.int32)
+    values = carray(pointer(table[4]), (starts[count],), np.float64)
+    for k in range(first, last):
+        for i in range(starts[k % count], starts[k % count + 1]):
+            out[1, places[i]] += weight * values[i]
+
+
+@compiled
+def _add_rows(plate, points, start, stop, out):
+    """Add Σ w ℓᵢ′ over rows start ≤ i < stop of equal weight, at the first of `points`."""
+    for first in range(start, stop, plate[PIECE]):
+        k = min(plate[PIECE], stop - first)
+        table, weights = plate[FULL_TABLE], plate[WEIGHTS]
+        call(plate[FUNCTION], points.ctypes.data, 1, weights, table, first, k, out.ctypes.data)
 
 
 @compiled

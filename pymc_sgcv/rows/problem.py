@@ -22,6 +22,7 @@ from pymc_sgcv.model.target import Plate, Target, read_model
 from pymc_sgcv.rows.coordinates import Coordinates, Reparametrization
 from pymc_sgcv.rows.finite import refuse_infinite_rows, refuse_nan
 from pymc_sgcv.rows.full_pass import Code, Scoring, as_rows, full_pass, refuse_nan_rows
+from pymc_sgcv.rows.kept import Keeper, Kept
 from pymc_sgcv.rows.layout import Layout, first_layout
 from pymc_sgcv.rows.minibatch import (
     FULL_TABLE,
@@ -190,6 +191,7 @@ class Problem:
     def lay_out(self, layout: Layout) -> None:
         """Put the data where minibatches are drawn from."""
         self._take_up(layout, ())  # let go of an earlier copy before making the next
+        self._keeper = Keeper()
         prior = self.functions.prior
         self._prior_fixed = prior.fixed_values(self.others)
         self._prior_table = prior.arguments([], self._prior_fixed)
@@ -404,6 +406,12 @@ class Problem:
         if fraction not in self._samples:
             self._samples = {fraction: [some_of(scratch, fraction) for scratch in self._full]}
         return summed(self._full, self._samples[fraction], points, cores)
+
+    def kept_at(self, center: np.ndarray) -> list[Kept | None]:
+        """What is kept of the rows of each plate or stratum for a control variate at `center`."""
+        if self.target.others or self.population == DISK:  # which change, or are read in order
+            return [None] * len(self.rows)
+        return self._keeper.at(center, self.rows, self._full)
 
     def gradient(self, points: np.ndarray, fraction: float = 1.0) -> np.ndarray:
         """∇ log posterior at each of `points`, from all rows or a fraction of them."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +20,8 @@ from pymc_sgcv.setup.probes import FEW
 
 FURTHEST = 2.0
 """Standard deviations that a gradient may move a coordinate by in one iteration."""
+_MUCH_WORK, _PARTS = 1_000_000, 4
+"""Rows in all pairs of estimates from which on these are made in threads, and in how many parts."""
 MOST_NUMBERS = 20_000_000
 """What is kept of a pilot or of pairs of estimates at once: 160 MB."""
 
@@ -73,9 +77,8 @@ def gradient_noise(
     """
     stand_in = fixed_center(method)
     moving = stand_in is not method
-    chain = Chain(problem, stand_in)
     points = draws[np.linspace(0, len(draws) - 1, pairs(problem.size)).astype(int)]
-    differences = chain.pair_differences(points, rng)
+    differences = _pair_differences(problem, stand_in, points, rng)
     finite = np.isfinite(differences).all(1)
     if not finite.any():
         raise Divergence(
@@ -93,6 +96,22 @@ def gradient_noise(
     if not factor.complete:
         noise = _steadied(noise, len(differences), problem)
     return noise + shared * factor.identity()
+
+
+def _pair_differences(
+    problem: Problem, method: Method, points: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Differences of two estimates at each of the points; in threads where that is much work.
+
+    In the same parts whatever the cores, for the same result.
+    """
+    if len(points) * problem.batch_rows < _MUCH_WORK:
+        return Chain(problem, method).pair_differences(points, rng)
+    parts = np.array_split(points, _PARTS)
+    chains = [Chain(problem, method) for _ in parts]
+    rngs = [np.random.default_rng(rng.integers(2**63)) for _ in parts]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return np.concatenate(list(pool.map(Chain.pair_differences, chains, parts, rngs)))
 
 
 def _steadied(noise: np.ndarray, count: int, problem: Problem) -> np.ndarray:

@@ -54,6 +54,8 @@ _STILL = 1.5
 """Standard deviations that a mean may move, or a Newton step with the mean gradient go: five
 standard errors of some ten effective draws."""
 _DEGREE_CHANGE = 0.05
+_ON_ITS_WAY = 2.0
+"""How far a center may be from the mode before the last round, in units of what draws are."""
 _NOISE = 1.0
 """Gradient noise, in the worst direction, up to which a pilot of many parameters goes well."""
 
@@ -119,9 +121,9 @@ def _rounds(
         points = draws if same and len(draws) > 1 else around(centred, rng)
         draws, gradients = _run(problem, centred, noise if same else None, points, rng, iterations)
         noise, last = None, iterations is not None
-        refined = _refined(problem, centred, draws, gradients, rng)
-        if not refined.distance <= max(1.0, np.sqrt(problem.size), 2 * centred.distance):
-            refined, last = centred, True
+        refined = _nearest(problem, centred, draws, gradients, rng)
+        if refined is centred:
+            last = True
         own = _own_noise(problem, centred, refined, draws, rng)
         center = refined if refined is centred else follow(problem, refined, draws, rng)
         found = Piloted(center, draws, gradients, own)
@@ -131,6 +133,30 @@ def _rounds(
         if last:
             break
     return found
+
+
+def _nearest(
+    problem: Problem,
+    center: Center,
+    draws: np.ndarray,
+    gradients: np.ndarray,
+    rng: np.random.Generator,
+) -> Center:
+    """The center refined, or itself if that leads away from the posterior.
+
+    Where a mode is far from the mean, as that of an item response model, a first run is still on
+    its way: a Newton step from there may go too far, and the mean of its draws not.
+    """
+    size = np.sqrt(problem.size)
+    near = max(1.0, size, 2 * center.distance)
+    refined = _refined(problem, center, draws, gradients, rng)
+    if refined.distance <= near:
+        return refined
+    if center.factor.complete or isinstance(center.factor, Wide):
+        return center
+    plain = _refined(problem, center, draws, np.zeros_like(gradients), rng)
+    best = min(refined, plain, key=lambda one: np.nan_to_num(one.distance, nan=np.inf))
+    return best if best.distance <= max(near, _ON_ITS_WAY * size) else center
 
 
 def _own_noise(

@@ -9,6 +9,7 @@ import numpy as np
 
 from pymc_sgcv.kernel.chain import Chain, Divergence, Method
 from pymc_sgcv.kernel.estimators import CONTROL_VARIATE, STANDARD
+from pymc_sgcv.rows.kept import fitting
 from pymc_sgcv.rows.population import DISK, SAMPLE
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center
@@ -136,4 +137,4 @@ def resize(problem: Problem, share: float) -> None:
     if not whole:  # rows that carry a parameter alone are never left to chance
         few = _FEW * max(sum(sizes), _AT_LEAST)
         sizes = [rows.n_rows if rows.n_rows <= few else n for rows, n in zip(problem.rows, sizes)]
-    problem.resize(sizes)
+    problem.resize([fitting(rows.n_rows, n) for rows, n in zip(problem.rows, sizes, strict=True)])

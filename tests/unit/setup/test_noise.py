@@ -6,7 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_sgcv.setup.noise import _steadied
+from pymc_sgcv.kernel.chain import Method
+from pymc_sgcv.kernel.dynamics import EULER
+from pymc_sgcv.kernel.estimators import CONTROL_VARIATE
+from pymc_sgcv.kernel.preconditioners import Diagonal
+from pymc_sgcv.rows.problem import Problem
+from pymc_sgcv.setup import noise as module
+from pymc_sgcv.setup.noise import _steadied, gradient_noise
+from tests.models import regression
 
 COUNT, FEW, MANY = 100, 3, 10_000
 
@@ -46,3 +53,21 @@ def test_the_worst_of_few_among_many_is_no_less_than_what_is_there(problem):
     true[-100:] = 1.0
     steady = _steadied(measured(true), COUNT, problem)
     assert 0.9 < np.median(steady[-100:]) < 1.1
+
+
+def test_noise_measured_in_threads_is_the_same_on_any_number_of_cores(monkeypatch):
+    data = np.random.default_rng(2)
+    problem = Problem(regression(data.normal(size=(2000, 3)), data.normal(size=2000), 50))
+    d = problem.size
+    center, draws = np.zeros(d), np.random.default_rng(0).normal(0, 0.1, (100, d))
+    constant = problem.likelihood_gradient(center[None])[0]
+    identity = Diagonal(np.ones(d))
+    method = Method(CONTROL_VARIATE, EULER, identity, center=center, constant=constant)
+    monkeypatch.setattr(module, "_MUCH_WORK", 0)
+    found = []
+    for cores in (1, 3):
+        monkeypatch.setattr(module.os, "cpu_count", lambda cores=cores: cores)
+        rng = np.random.default_rng(1)
+        found.append(gradient_noise(problem, method, draws, identity, rng))
+    np.testing.assert_array_equal(*found)
+    assert (found[0] > 0).all()
