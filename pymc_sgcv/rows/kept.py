@@ -115,10 +115,18 @@ def _sum_of_piece(
 
 
 class Keeper:
-    """Sums at one center, for all that chains do with it; those at another replace them."""
+    """Sums at one center, for all that chains do with it; those at another replace them.
+
+    Attributes
+    ----------
+    rows_read
+        How many rows were summed for them, since the beginning.
+    """
 
     def __init__(self) -> None:
-        self._center, self._held = b"", {}  # type: bytes, dict[tuple[int, int, int], Kept | None]
+        self._center = b""
+        self._held: dict[tuple[int, int, int], Kept | None] = {}
+        self.rows_read = 0
 
     def at(
         self, center: np.ndarray, rows: Sequence[Rows], scratch: Sequence[Scratch]
@@ -129,6 +137,10 @@ class Keeper:
         held: dict[tuple[int, int, int], Kept | None] = {}
         for number, (one, own) in enumerate(zip(rows, scratch, strict=True)):
             key = number, one.n_rows, one.batch_size
-            held[key] = known[key] if key in known else keep(one, own, center)
+            if key not in known:
+                held[key] = keep(one, own, center)
+                self.rows_read += 0 if held[key] is None else one.n_rows
+            else:
+                held[key] = known[key]
         self._center, self._held = center.tobytes(), held
         return list(held.values())

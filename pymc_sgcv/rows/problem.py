@@ -411,7 +411,11 @@ class Problem:
         """What is kept of the rows of each plate or stratum for a control variate at `center`."""
         if self.target.others or self.population == DISK:  # which change, or are read in order
             return [None] * len(self.rows)
-        return self._keeper.at(center, self.rows, self._full)
+        before = self._keeper.rows_read
+        kept = self._keeper.at(center, self.rows, self._full)
+        if self.population != SAMPLE:
+            self.data_passes += (self._keeper.rows_read - before) / self.n_rows
+        return kept
 
     def gradient(self, points: np.ndarray, fraction: float = 1.0) -> np.ndarray:
         """∇ log posterior at each of `points`, from all rows or a fraction of them."""

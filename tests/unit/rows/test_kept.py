@@ -101,3 +101,12 @@ def test_sums_are_made_once_for_all_chains_at_a_center(problem, points):
     one, other = (chain_at(problem, points)._scratch[0].kept for _ in range(2))
     assert one is other
     assert chain_at(problem, points[::-1])._scratch[0].kept is not one
+
+
+def test_what_is_read_for_the_sums_counts_as_a_pass_once(problem, points):
+    problem.lay_out(problem.first_layout())
+    problem.resize([fitting(N_ROWS, 700)])
+    before = problem.data_passes
+    for _ in range(2):
+        problem.kept_at(points[1])
+    assert problem.data_passes == before + 1
