@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_sgcv as sg
+from pymc_sgcv.model.start import PYTHON
 
 N, BATCH = 300, 30
 NAMES = ["a", "b", "c"]
@@ -319,7 +320,7 @@ def transformed():
 
 def test_with_all_rows_the_recorded_gradient_is_that_of_the_model_at_the_draw(transformed):
     minibatched, plain = transformed
-    dlogp = plain.compile_dlogp()
+    dlogp = plain.compile_dlogp(mode=PYTHON)
     with minibatched:
         methods = [
             sg.SGLD(step_size=0.3, **QUIET),

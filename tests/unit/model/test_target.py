@@ -5,12 +5,12 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytest
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
 from pymc_sgcv.errors import SGCVWarning
 from pymc_sgcv.model.proof import prove_rows
+from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import read_model
 from pymc_sgcv.rows.minibatch import add_row_sum
 from pymc_sgcv.rows.problem import Problem
@@ -19,7 +19,6 @@ from tests import models
 from tests.reading import check_reading
 from tests.shared import no_warning
 
-PYTHON = Mode(linker="py", optimizer="fast_compile")
 N, n = 60, 20
 EXACT = 1e-8
 

@@ -4,9 +4,9 @@
 import numpy as np
 import pymc as pm
 import pytest
-from pytensor.compile.mode import Mode
 
 from pymc_sgcv.kernel.preconditioners import Dense, Diagonal
+from pymc_sgcv.model.start import PYTHON
 from pymc_sgcv.model.target import read_model
 from pymc_sgcv.rows.problem import Problem
 from pymc_sgcv.setup.center import Center, center_at, center_near, unconstrained
@@ -14,7 +14,6 @@ from pymc_sgcv.setup.find import find_center
 from pymc_sgcv.steps.methods import SGLDCV
 from tests.models import build, regression
 
-PYTHON = Mode(linker="py", optimizer="fast_compile")
 N, SIGMA, TAU = 400, 0.8, 2.0
 _rng = np.random.default_rng(40)
 X = _rng.normal(size=(N, 2)) @ np.array([[1.0, 0.9], [0.0, 0.4]])
