@@ -4,7 +4,7 @@
 
     python -m tests.accuracy [PART ...] [--write docs/accuracy.md]
 
-PARTs are kinds, alarms, shapes, tighter, rivals, calibration, hierarchies, large, covtype, scaling, coverage, failures; all but rivals (see there) by default. A part may
+PARTs are kinds, alarms, shapes, tighter, rivals, calibration, hierarchies, large, covtype, scaling, coverage, failures; all but rivals (see there) by default. costs is the part of hierarchies that needs no reference. A part may
 name its rows, as in ``kinds:linear;logistic``. Results are kept in ``.cache/accuracy``, NUTS draws too (by
 nutpie where it is installed); the page is made of all results that are there,
 and of its old sections where there are none.
@@ -43,6 +43,7 @@ PARTS = {
     "rivals": (rivals.compare, rivals.KINDS),
     "calibration": (calibration.calibrate, tuple(calibration.MODELS)),
     "hierarchies": (hierarchies.measure, tuple(hierarchies.MODELS)),
+    "costs": (hierarchies.cost, tuple(name for name in hierarchies.MODELS if "100000" not in name)),
     "large": (others.large, ("simulated",)),
     "covtype": (others.covtype, ("1 %", "all")),
     "scaling": (others.scaling, ("10000", "100000", "1000000")),
@@ -53,7 +54,8 @@ PARTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=[name for name in PARTS if name != "rivals"])
+    usual = [name for name in PARTS if name not in ("rivals", "costs")]
+    parser.add_argument("parts", nargs="*", default=usual)
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     CACHE.mkdir(parents=True, exist_ok=True)

@@ -43,14 +43,27 @@ def measure(name: str) -> dict:
     return measured(name, model)
 
 
-def measured(name: str, model: pm.Model) -> dict:
-    """The same for any model."""
+def cost(name: str) -> dict:
+    """What it costs, and whether checks pass; nothing to compare with."""
+    _, idata, said, row = _run(name, MODELS[name]())
+    row["failed checks"] = ", ".join(_failed(idata)) or "none"
+    return row | {"warnings": len(said)}
+
+
+def _run(name: str, model: pm.Model) -> tuple:
+    """Step, result, warnings and costs of the first seed."""
     step, idata, said = sample(model, 1, rng=1)
     checks, unit = sg.diagnose(idata), _unit(step.problem)
     attributes = idata["sample_stats"].attrs
     row = _costs(name, step, attributes, float(checks.loc["ess_bulk", "value"]), unit)
     scales = {v: idata["posterior"][v].values for v in _scales(idata)}
     row["scales"] = ", ".join(f"{x.mean():.4f} ± {x.std():.4f}" for x in scales.values())
+    return step, idata, said, row
+
+
+def measured(name: str, model: pm.Model) -> dict:
+    """The same for any model, and how far it is from a reference."""
+    step, idata, said, row = _run(name, model)
     few = step.problem.n_rows <= FEW_ROWS
     runs = [(idata, said)]
     runs += [sample(model, s, rng=s)[1:] for s in range(2, SEEDS + 1 if few else 2)]
