@@ -27,6 +27,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_sgcv.model.graph import is_data, rebuild, rows_like, value_of
+from pymc_sgcv.model.start import PYTHON
 
 _LOOK_UP = "AdvancedSubtensor", "AdvancedSubtensor1"
 _REPEATS = Repeat, Reshape, Alloc, DimShuffle
@@ -71,7 +72,7 @@ def repeated_effects(
         if length is None or not set(ancestors([base])) & set(stop):
             continue
         place = cast(TensorVariable, pt.arange(length).astype(base.dtype))
-        index = rebuild([variable], {base: place}, stop)[0].eval(mode="FAST_COMPILE")
+        index = rebuild([variable], {base: place}, stop)[0].eval(mode=PYTHON)
         if index.shape == (n_rows,):
             data = pt.constant(index.astype("int64"))
             row = rows_like(data, "repeated")
@@ -106,7 +107,7 @@ def _chosen(node: Any, stop: Sequence[Variable]) -> np.ndarray | None:
     if not _is_slice(node) or len(node.op.idx_list) != 1 or node.outputs[0].ndim != source.ndim:
         return None
     length = _length(source, stop)
-    rows = node.op.make_node(pt.arange(length), *index).outputs[0].eval(mode="FAST_COMPILE")
+    rows = node.op.make_node(pt.arange(length), *index).outputs[0].eval(mode=PYTHON)
     return rows if len(rows) < length else None
 
 

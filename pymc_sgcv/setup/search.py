@@ -66,8 +66,8 @@ class Search:
         gradient = problem.gradient(theta[None])[0]
         if not np.isfinite(gradient).all():
             problem.refuse_nan()
-        if not given and not np.isfinite(gradient).all():
-            theta, gradient = _start_beside(problem, theta, gradient, rng)
+            if not given:
+                theta, gradient = _start_beside(problem, theta, gradient, rng)
         refuse_infinite_gradient(problem.target, gradient, given)
         self.coordinates = problem.coordinates(degree)
         self.position = self.coordinates.find(theta)
